@@ -1,0 +1,11 @@
+// Command crawlgate is a forward egress proxy that enforces crawl policy.
+package main
+
+import (
+	"context"
+	"os"
+)
+
+func main() {
+	os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}

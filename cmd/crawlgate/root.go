@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes of every command (run passes on the child's own).
+const (
+	exitOK      = 0 // done, or allowed
+	exitFailed  = 1 // tried and failed; chain broken; signature invalid
+	exitUsage   = 2 // bad usage or configuration; nothing was started
+	exitRefused = 3 // policy says no
+	exitGate    = 125
+)
+
+// app is what every command shares: the streams and the global flags.
+type app struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+
+	configFile string
+	logLevel   string
+	logFormat  string
+}
+
+// exitError ends a command with a code. err may be nil when everything was said already.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit %d", e.code)
+	}
+	return e.err.Error()
+}
+
+func (e *exitError) Unwrap() error { return e.err }
+
+// fail ends a command with exit code 1, usage with 2.
+func fail(format string, args ...any) error {
+	return &exitError{exitFailed, fmt.Errorf(format, args...)}
+}
+
+func usage(format string, args ...any) error {
+	return &exitError{exitUsage, fmt.Errorf(format, args...)}
+}
+
+// run is the whole program: it returns the exit code and touches no global.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	a := &app{stdin: stdin, stdout: stdout, stderr: stderr}
+	root := newRootCmd(a)
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitOK
+	}
+	var e *exitError
+	if errors.As(err, &e) {
+		if e.err != nil {
+			printError(stderr, e.err)
+		}
+		return e.code
+	}
+	// What cobra itself refuses (unknown command, unknown flag, missing argument) is a usage error.
+	printError(stderr, err)
+	return exitUsage
+}
+
+func printError(w io.Writer, err error) {
+	fmt.Fprintf(w, "crawlgate: %s\n", strings.TrimSuffix(err.Error(), "\n"))
+}
+
+func newRootCmd(a *app) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "crawlgate",
+		Short:         "a forward egress proxy that enforces crawl policy",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Version:       buildVersion(),
+		Args:          cobra.NoArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetVersionTemplate("crawlgate {{.Version}}\n")
+	f := root.PersistentFlags()
+	f.StringVar(&a.configFile, "config", "", "configuration `FILE` (default ./crawlgate.yaml, then $XDG_CONFIG_HOME/crawlgate/crawlgate.yaml, then built-in defaults)")
+	f.StringVar(&a.logLevel, "log-level", "info", "debug, info, warn or error")
+	f.StringVar(&a.logFormat, "log-format", "", "text or json (default: text on a terminal, else json)")
+	root.AddCommand(newVersionCmd(a))
+	return root
+}
+
+// logger builds the operational log from the global flags.
+func (a *app) logger() (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(a.logLevel)); err != nil {
+		return nil, usage("--log-level %q is not one of debug, info, warn, error", a.logLevel)
+	}
+	opts := &slog.HandlerOptions{Level: level}
+	switch a.logFormat {
+	case "json":
+		return slog.New(slog.NewJSONHandler(a.stderr, opts)), nil
+	case "text":
+		return slog.New(slog.NewTextHandler(a.stderr, opts)), nil
+	case "":
+		if isTerminal(a.stderr) {
+			return slog.New(slog.NewTextHandler(a.stderr, opts)), nil
+		}
+		return slog.New(slog.NewJSONHandler(a.stderr, opts)), nil
+	}
+	return nil, usage("--log-format %q is not one of text, json", a.logFormat)
+}
