@@ -1,0 +1,98 @@
+package audit
+
+import (
+	"crypto/ed25519"
+	"encoding/base64"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+)
+
+// SignedText is what a checkpoint's signature covers: head, number and time, and the removed range when there is one.
+func (c Checkpoint) SignedText(at time.Time) []byte {
+	b := []byte("crawlgate-checkpoint-1\n")
+	b = append(b, c.Head...)
+	b = append(b, '\n')
+	b = strconv.AppendUint(b, c.Seq, 10)
+	b = append(b, '\n')
+	b = appendTime(b, at)
+	b = append(b, '\n')
+	if c.RemovedTo != 0 {
+		b = fmt.Appendf(b, "removed %d %d %s\n", c.RemovedFrom, c.RemovedTo, c.RemovedHead)
+	}
+	return b
+}
+
+// Verify tells whether one of the keys signed the checkpoint at that time.
+func (c Checkpoint) Verify(at time.Time, keys Keys) error {
+	pub, ok := keys[c.SignedBy]
+	if !ok {
+		return fmt.Errorf("checkpoint of seq %d is signed by %s, which is not among the keys", c.Seq, printable(c.SignedBy, 64))
+	}
+	sig, err := base64.RawURLEncoding.DecodeString(c.Signature)
+	if err != nil || !ed25519.Verify(pub, c.SignedText(at), sig) {
+		return fmt.Errorf("checkpoint of seq %d: the signature of %s is wrong", c.Seq, c.SignedBy)
+	}
+	return nil
+}
+
+// appendCheckpoint signs the present head into the pending batch. The caller holds l.mu.
+func (l *Log) appendCheckpoint(removed Checkpoint) {
+	e := &Event{Type: TypeCheckpoint, Time: time.Now(), Checkpoint: removed}
+	c := &e.Checkpoint
+	c.Seq, c.Head, c.SignedBy = l.seq, l.head, l.signer.id
+	c.Signature = base64.RawURLEncoding.EncodeToString(ed25519.Sign(l.signer.key, c.SignedText(e.Time)))
+	l.sinceCheckpoint = 0
+	l.appendOwn(e)
+	if l.cfg.CheckpointTo != "" {
+		l.pushed = append(l.pushed, e)
+	}
+}
+
+// pushCheckpoints writes signed heads to the file of checkpoint_to, one event a line. Only the writer calls it. A failure
+// is logged and tried again with the next head: the chain itself does not depend on it.
+func (l *Log) pushCheckpoints() {
+	l.mu.Lock()
+	events := l.pushed
+	l.pushed = nil
+	l.mu.Unlock()
+	if len(events) == 0 {
+		return
+	}
+	var b []byte
+	for _, e := range events {
+		line, err := e.MarshalJSON()
+		if err != nil {
+			continue
+		}
+		b = append(append(b, line...), '\n')
+	}
+	f, err := os.OpenFile(l.cfg.CheckpointTo, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err == nil {
+		_, err = f.Write(b)
+		if serr := f.Sync(); err == nil {
+			err = serr
+		}
+		if cerr := f.Close(); err == nil {
+			err = cerr
+		}
+	}
+	if err != nil {
+		l.log.Warn("audit: checkpoint not exported", "file", l.cfg.CheckpointTo, "error", err)
+		l.mu.Lock()
+		if len(l.pushed) == 0 {
+			l.pushed = events[len(events)-1:]
+		}
+		l.mu.Unlock()
+	}
+}
+
+// printable shortens text that strangers may have written and leaves only what a terminal shows harmlessly.
+func printable(s string, limit int) string {
+	b, cut := appendString(nil, s, limit)
+	if cut {
+		return string(b[1:len(b)-1]) + "..."
+	}
+	return string(b[1 : len(b)-1])
+}

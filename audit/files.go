@@ -1,0 +1,186 @@
+package audit
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// sealedFile is one sealed file of a log.
+type sealedFile struct {
+	path     string
+	firstSeq uint64
+}
+
+// sealedSeq reads the first seq from a sealed file's name, 0 if it is none.
+func sealedSeq(name string) uint64 {
+	name = strings.TrimSuffix(name, ".gz")
+	name, ok := strings.CutSuffix(name, ".jsonl")
+	if !ok {
+		return 0
+	}
+	i := strings.LastIndexByte(name, '-')
+	if i < len(sealedTime) || name[i-1] != 'Z' {
+		return 0
+	}
+	seq, err := strconv.ParseUint(name[i+1:], 10, 63)
+	if err != nil {
+		return 0
+	}
+	return seq
+}
+
+// sealedFiles lists the sealed files of a live file, oldest first. A file that is there plain and compressed counts once,
+// plain.
+func sealedFiles(live string) ([]sealedFile, error) {
+	dir, base := filepath.Split(live)
+	entries, err := os.ReadDir(cmp.Or(filepath.Clean(dir), "."))
+	if err != nil {
+		return nil, err
+	}
+	prefix := strings.TrimSuffix(base, ".jsonl") + "-"
+	var files []sealedFile
+	for _, d := range entries {
+		name := d.Name()
+		seq := sealedSeq(name)
+		if seq == 0 || !strings.HasPrefix(name, prefix) || len(strings.TrimPrefix(name, prefix)) > len(sealedTime)+30 {
+			continue
+		}
+		files = append(files, sealedFile{filepath.Join(dir, name), seq})
+	}
+	slices.SortFunc(files, func(a, b sealedFile) int {
+		return cmp.Or(cmp.Compare(a.firstSeq, b.firstSeq), cmp.Compare(a.path, b.path))
+	})
+	return slices.CompactFunc(files, func(a, b sealedFile) bool { return b.path == a.path+".gz" }), nil
+}
+
+// Files lists the files of a log in the order of its chain: the sealed ones that are left, then the live one if it exists.
+func Files(live string) ([]string, error) {
+	sealed, err := sealedFiles(live)
+	if err != nil {
+		return nil, err
+	}
+	var files []string
+	for _, f := range sealed {
+		files = append(files, f.path)
+	}
+	if _, err := os.Stat(live); err == nil {
+		files = append(files, live)
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return files, nil
+}
+
+// Order puts files of one chain in its order, whatever they are called: by the number of the first event, sealed names
+// first, files without events last. A compressed copy beside its plain file is left out.
+func Order(paths []string) ([]string, error) {
+	type item struct {
+		path string
+		seq  uint64
+	}
+	var items []item
+	for _, p := range paths {
+		if plain, ok := strings.CutSuffix(p, ".gz"); ok && slices.Contains(paths, plain) {
+			continue
+		}
+		seq := sealedSeq(filepath.Base(p))
+		if seq == 0 {
+			first, err := firstLink(p)
+			switch {
+			case err == nil:
+				seq = first.seq
+			case errors.Is(err, errNoEvent):
+				seq = 1<<63 - 1
+			default:
+				return nil, err
+			}
+		}
+		items = append(items, item{p, seq})
+	}
+	slices.SortStableFunc(items, func(a, b item) int { return cmp.Compare(a.seq, b.seq) })
+	out := make([]string, len(items))
+	for i := range items {
+		out[i] = items[i].path
+	}
+	return out, nil
+}
+
+// openLog opens a log file, decompressed if its first bytes say gzip.
+func openLog(path string) (io.ReadCloser, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	if st, err := f.Stat(); err == nil && st.IsDir() {
+		f.Close()
+		return nil, fmt.Errorf("%s is a folder", path)
+	}
+	r := bufio.NewReaderSize(f, 256<<10)
+	magic, err := r.Peek(2)
+	if err != nil && err != io.EOF {
+		f.Close()
+		return nil, err
+	}
+	if !bytes.Equal(magic, []byte{0x1f, 0x8b}) {
+		return readCloser{r, f}, nil
+	}
+	z, err := gzip.NewReader(r)
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return readCloser{z, f}, nil
+}
+
+type readCloser struct {
+	io.Reader
+	io.Closer
+}
+
+var errNoEvent = errors.New("no event in the first line")
+
+// place is an event's place in the chain, with its own memory.
+type place struct {
+	seq              uint64
+	typ, prev, hash  string
+	time             string
+	verified, isStop bool
+}
+
+// firstLink reads a file's first line.
+func firstLink(path string) (place, error) {
+	r, err := openLog(path)
+	if err != nil {
+		return place{}, err
+	}
+	defer r.Close()
+	line, err := bufio.NewReaderSize(r, 2*MaxLine).ReadSlice('\n')
+	if err != nil && err != io.EOF && !errors.Is(err, bufio.ErrBufferFull) {
+		return place{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return placeOf(bytes.TrimSuffix(line, []byte{'\n'}))
+}
+
+// placeOf reads a line's place, and whether its own hash is right.
+func placeOf(line []byte) (place, error) {
+	k, ok := parseLink(line)
+	if !ok {
+		return place{}, errNoEvent
+	}
+	var h hasher
+	return place{
+		seq: k.seq, typ: string(k.typ), prev: string(k.prev), hash: string(k.hash), time: string(valueOf(line, `"time":"`, '"')),
+		verified: bytes.Equal(h.of(k.body), k.hash), isStop: string(k.typ) == TypeStop,
+	}, nil
+}
