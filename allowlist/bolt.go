@@ -1,0 +1,101 @@
+package allowlist
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"go.etcd.io/bbolt"
+)
+
+var (
+	bucketLedger = []byte("allowlist.ledger")
+	bucketLocks  = []byte("allowlist.locks")
+)
+
+// BoltStore keeps the ledger and the identity locks in two buckets of a bbolt file that others may use as well. It is a
+// LedgerStore and a LockStore.
+type BoltStore struct{ db *bbolt.DB }
+
+// NewBoltStore makes the buckets where they do not exist. The file stays the caller's.
+func NewBoltStore(db *bbolt.DB) (*BoltStore, error) {
+	err := db.Update(func(tx *bbolt.Tx) error {
+		for _, name := range [][]byte{bucketLedger, bucketLocks} {
+			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open the ledger's buckets: %w", err)
+	}
+	return &BoltStore{db}, nil
+}
+
+// LoadEntries reads the whole ledger. An entry that cannot be read is an error: a stop must not be lost.
+func (b *BoltStore) LoadEntries() (entries []Entry, err error) {
+	err = b.db.View(func(tx *bbolt.Tx) error {
+		return tx.Bucket(bucketLedger).ForEach(func(k, v []byte) error {
+			var e Entry
+			if err := json.Unmarshal(v, &e); err != nil {
+				return fmt.Errorf("entry of %q: %w", k, err)
+			}
+			if e.Host != string(k) || e.Action != ActionStop && e.Action != ActionSlow {
+				return fmt.Errorf("entry of %q is not one of this version", k)
+			}
+			entries = append(entries, e)
+			return nil
+		})
+	})
+	return entries, err
+}
+
+// PutEntry writes one entry, synced to disk.
+func (b *BoltStore) PutEntry(e Entry) error {
+	v, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	return b.db.Update(func(tx *bbolt.Tx) error { return tx.Bucket(bucketLedger).Put([]byte(e.Host), v) })
+}
+
+// DeleteEntry removes a host's entry.
+func (b *BoltStore) DeleteEntry(host string) error {
+	return b.db.Update(func(tx *bbolt.Tx) error { return tx.Bucket(bucketLedger).Delete([]byte(host)) })
+}
+
+// LoadLocks reads every lock. One that cannot be read is an error.
+func (b *BoltStore) LoadLocks(each func(Lock)) error {
+	return b.db.View(func(tx *bbolt.Tx) error {
+		return tx.Bucket(bucketLocks).ForEach(func(k, v []byte) error {
+			var l Lock
+			if err := json.Unmarshal(v, &l); err != nil {
+				return fmt.Errorf("lock %q: %w", k, err)
+			}
+			each(l)
+			return nil
+		})
+	})
+}
+
+// UpdateLocks writes and removes locks in one transaction, which concurrent callers share.
+func (b *BoltStore) UpdateLocks(put []Lock, remove []string) error {
+	return b.db.Batch(func(tx *bbolt.Tx) error {
+		bucket := tx.Bucket(bucketLocks)
+		for _, k := range remove {
+			if err := bucket.Delete([]byte(k)); err != nil {
+				return err
+			}
+		}
+		for _, l := range put {
+			v, err := json.Marshal(l)
+			if err != nil {
+				return err
+			}
+			if err := bucket.Put([]byte(l.Key()), v); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
