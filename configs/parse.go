@@ -1,0 +1,432 @@
+package configs
+
+import (
+	"bytes"
+	"encoding"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Limits of a file, so that no file can hold up a start or a reload.
+const (
+	maxFile   = 16 << 20  // bytes
+	maxNodes  = 2_000_000 // values, aliases counted each time they are used
+	maxDepth  = 40
+	maxInText = 60 // runes of a value that a message repeats
+)
+
+// parser turns one source into a checked tree and collects every problem on the way.
+type parser struct {
+	at       place // from and name of the source
+	root     *shape
+	nodes    int
+	problems []Problem
+}
+
+// parse reads YAML with the schema s. The tree holds only what is right; the rest is in p.problems. An empty source is
+// an empty block.
+func (p *parser) parse(s *shape, data []byte) *tree {
+	p.root = s
+	if len(data) > maxFile {
+		p.add(place{from: p.at.from, name: p.at.name}, "is larger than 16 MiB", true)
+		return newBlock(p.at)
+	}
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	var doc yaml.Node
+	if err := decodeNode(dec, &doc); err != nil {
+		if !errors.Is(err, io.EOF) {
+			p.syntax(err)
+		}
+		return newBlock(p.at)
+	}
+	var second yaml.Node
+	switch err := decodeNode(dec, &second); {
+	case err == nil:
+		p.add(p.line(second.Line, ""), "a second document begins here; one file holds one configuration", false)
+	case !errors.Is(err, io.EOF):
+		p.syntax(err)
+	}
+	if len(doc.Content) == 0 || isNull(doc.Content[0]) {
+		return newBlock(p.at)
+	}
+	root := doc.Content[0]
+	if root.Kind != yaml.MappingNode {
+		p.add(p.line(root.Line, ""), "the file must be a block of keys, such as listen: 127.0.0.1:3128", false)
+		return newBlock(p.at)
+	}
+	if t := p.value(s, root, p.line(root.Line, ""), 0); t != nil {
+		return t
+	}
+	return newBlock(p.at)
+}
+
+// decodeNode keeps a panic of the YAML library, should there be one, from ending the process.
+func decodeNode(dec *yaml.Decoder, n *yaml.Node) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("yaml: %v", r)
+		}
+	}()
+	return dec.Decode(n)
+}
+
+var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
+
+func (p *parser) syntax(err error) {
+	text := err.Error()
+	line := 0
+	if m := yamlLine.FindStringSubmatch(text); m != nil {
+		line, _ = strconv.Atoi(m[1])
+		text = text[len(m[0]):]
+	}
+	if strings.Contains(text, "cannot start any token") && strings.Contains(text, `'\t'`) {
+		text = "tabs cannot indent; use spaces"
+	}
+	p.add(p.line(line, ""), "not YAML: "+text, false)
+}
+
+func (p *parser) line(line int, key string) place {
+	return place{from: p.at.from, name: p.at.name, line: line, key: key}
+}
+
+func (p *parser) add(at place, text string, sentence bool) {
+	pr := at.problem(text)
+	pr.sentence = sentence
+	p.problems = append(p.problems, pr)
+}
+
+// value checks one node against its schema; nil when it is absent or wrong.
+func (p *parser) value(s *shape, n *yaml.Node, at place, depth int) *tree {
+	if p.nodes++; p.nodes > maxNodes || depth > maxDepth {
+		if p.nodes < math.MaxInt/2 {
+			p.nodes = math.MaxInt / 2 // say it once
+			p.add(at, "nests too deep or repeats too much", true)
+		}
+		return nil
+	}
+	if n.Kind == yaml.AliasNode {
+		return p.value(s, n.Alias, at, depth+1)
+	}
+	if isNull(n) {
+		return nil
+	}
+	if tag := n.ShortTag(); !strings.HasPrefix(tag, "!!") {
+		p.add(at, fmt.Sprintf("the tag %s means nothing here", quote(tag)), false)
+		return nil
+	}
+	switch {
+	case s.kind == kindStruct && n.Kind == yaml.MappingNode:
+		return p.fields(s, n, at, depth)
+	case s.kind == kindStruct && s.text && n.Kind == yaml.ScalarNode:
+		return p.text(s, n, at)
+	case s.kind == kindStruct && s.text:
+		p.add(at, "must be text or a block of keys", true)
+	case s.kind == kindStruct:
+		p.add(at, "must be a block of keys: "+keyList(s), true)
+	case s.kind == kindList && n.Kind == yaml.SequenceNode:
+		return p.list(s, n, at, depth)
+	case s.kind == kindList && n.Kind == yaml.ScalarNode:
+		p.add(at, fmt.Sprintf("must be a list; write [%s]", short(n.Value)), true)
+	case s.kind == kindList:
+		p.add(at, "must be a list; begin each item with a dash", true)
+	case n.Kind != yaml.ScalarNode:
+		p.add(at, "must be one value, "+s.noun(), true)
+	case s.kind == kindText:
+		return p.text(s, n, at)
+	default:
+		v, err := scalar(s.kind, n)
+		if err != nil {
+			p.add(at, err.Error(), false)
+			return nil
+		}
+		return &tree{kind: s.kind, val: v, at: at}
+	}
+	return nil
+}
+
+// text is a string whose own type judges it.
+func (p *parser) text(s *shape, n *yaml.Node, at place) *tree {
+	v, err := scalar(kindString, n)
+	if err == nil {
+		err = reflect.New(s.typ).Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(v.(string)))
+	}
+	if err != nil {
+		p.add(at, err.Error(), false)
+		return nil
+	}
+	return &tree{kind: kindText, val: v, at: at}
+}
+
+func (p *parser) list(s *shape, n *yaml.Node, at place, depth int) *tree {
+	t := &tree{kind: kindList, at: at, items: []*tree{}}
+	names := map[string]int{}
+	for i, item := range n.Content {
+		here := p.line(item.Line, fmt.Sprintf("%s[%d]", at.key, i))
+		if at.from == fromEnv || at.from == fromFlag {
+			here = at
+		}
+		if isNull(item) {
+			p.add(here, "is empty", true)
+			continue
+		}
+		v := p.value(s.elem, item, here, depth+1)
+		if v == nil && s.elem.kind != kindStruct {
+			continue
+		}
+		if v == nil {
+			v = newBlock(here) // wrong and reported; it keeps its place, so that later items keep their number
+		} else if s.elem.named() {
+			switch name := v.name(); {
+			case name == "" && !keyed(item, "name"):
+				p.add(here, "has no name", true)
+			case name != "" && names[name] != 0:
+				p.add(v.block["name"].at, fmt.Sprintf("%q is used twice; first on line %d", name, names[name]), false)
+			case name != "":
+				names[name] = v.block["name"].at.line
+			}
+		}
+		t.items = append(t.items, v)
+	}
+	return t
+}
+
+// keyed tells whether a block has the key, right or wrong.
+func keyed(n *yaml.Node, key string) bool {
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == key {
+			v := n.Content[i+1]
+			return !isNull(v) && v.Value != ""
+		}
+	}
+	return false
+}
+
+func (p *parser) fields(s *shape, n *yaml.Node, at place, depth int) *tree {
+	t := newBlock(at)
+	seen := map[string]int{}
+	var merged []*yaml.Node
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		k, v := n.Content[i], n.Content[i+1]
+		here := p.line(k.Line, join(at.key, short(k.Value)))
+		if k.Kind != yaml.ScalarNode {
+			p.add(p.line(k.Line, at.key), "a key must be a word", false)
+			continue
+		}
+		if k.Value == "<<" && k.ShortTag() == "!!merge" {
+			merged = append(merged, v)
+			continue
+		}
+		if first, ok := seen[k.Value]; ok {
+			p.add(here, fmt.Sprintf("is given twice; first on line %d", first), true)
+			continue
+		}
+		seen[k.Value] = k.Line
+		f := s.field(k.Value)
+		if f == nil {
+			p.add(here, "is not a key"+p.suggest(s, k.Value), true)
+			continue
+		}
+		if c := p.value(f.shape, v, here, depth+1); c != nil {
+			t.set(f.name, c)
+		}
+	}
+	for _, m := range merged {
+		p.merge(s, t, m, at, depth)
+	}
+	return t
+}
+
+// merge gives a block the keys of `<<: *anchor` that it does not set itself.
+func (p *parser) merge(s *shape, t *tree, n *yaml.Node, at place, depth int) {
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	if n.Kind == yaml.SequenceNode {
+		for _, c := range n.Content {
+			if c.Kind != yaml.SequenceNode {
+				p.merge(s, t, c, at, depth)
+			}
+		}
+		return
+	}
+	if n.Kind != yaml.MappingNode {
+		p.add(p.line(n.Line, join(at.key, "<<")), "must name a block of keys", true)
+		return
+	}
+	if m := p.value(s, n, at, depth+1); m != nil && m.kind == kindStruct {
+		for _, k := range m.keys {
+			if t.block[k] == nil {
+				t.set(k, m.block[k])
+			}
+		}
+	}
+}
+
+// suggest names the key that was probably meant: a near one here, else the same word elsewhere.
+func (p *parser) suggest(s *shape, word string) string {
+	names := make([]string, 0, len(s.fields))
+	for _, f := range s.fields {
+		names = append(names, f.name)
+	}
+	if n := nearest(word, names); n != "" {
+		return "; did you mean " + n + "?"
+	}
+	var elsewhere []string
+	keyPaths(p.root, "", func(path string) {
+		if path == word || strings.HasSuffix(path, "."+word) {
+			elsewhere = append(elsewhere, path)
+		}
+	})
+	if len(elsewhere) > 0 {
+		return "; did you mean " + elsewhere[0] + "?"
+	}
+	if len(names) <= 12 {
+		return "; the keys here are " + keyList(s)
+	}
+	return ""
+}
+
+// keyPaths calls fn for every key of the schema; lists show as profiles[].name.
+func keyPaths(s *shape, path string, fn func(string)) {
+	switch s.kind {
+	case kindStruct:
+		for _, f := range s.fields {
+			fn(join(path, f.name))
+			keyPaths(f.shape, join(path, f.name), fn)
+		}
+	case kindList:
+		keyPaths(s.elem, path+"[]", fn)
+	}
+}
+
+func keyList(s *shape) string {
+	names := make([]string, 0, len(s.fields))
+	for _, f := range s.fields {
+		names = append(names, f.name)
+	}
+	return strings.Join(names, ", ")
+}
+
+func isNull(n *yaml.Node) bool {
+	return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null"
+}
+
+var plainInt = regexp.MustCompile(`^(0|-?[1-9][0-9]*)$`)
+
+// scalar reads one value without any guessing between types.
+func scalar(k kind, n *yaml.Node) (any, error) {
+	tag, v := n.ShortTag(), n.Value
+	switch k {
+	case kindString:
+		switch tag {
+		case "!!str":
+			return v, nil
+		case "!!bool", "!!int", "!!float", "!!timestamp":
+			return nil, fmt.Errorf("%s is %s; write it in quotes for text", short(v), tagNoun[tag])
+		}
+		return nil, fmt.Errorf("%s is not text", short(v))
+	case kindBool:
+		if tag != "!!bool" {
+			return nil, fmt.Errorf("%s is not true or false", quote(v))
+		}
+		return strings.EqualFold(v, "true"), nil
+	case kindInt:
+		if tag == "!!str" && plainInt.MatchString(v) {
+			return nil, fmt.Errorf("%s is text; write it without quotes", quote(v))
+		}
+		if tag != "!!int" || !plainInt.MatchString(v) {
+			return nil, fmt.Errorf("%s is not a whole number", quote(v))
+		}
+		i, err := strconv.ParseInt(v, 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("%s is too large", short(v))
+		}
+		return int(i), nil
+	case kindFloat:
+		f, err := strconv.ParseFloat(v, 64)
+		if err != nil || (tag != "!!int" && tag != "!!float") || math.IsNaN(f) || math.IsInf(f, 0) || strings.ContainsAny(v, "_xX") {
+			return nil, fmt.Errorf("%s is not a number", quote(v))
+		}
+		return f, nil
+	case kindSize:
+		if tag == "!!int" && !plainInt.MatchString(v) {
+			return nil, fmt.Errorf("%s is not a plain count of bytes", quote(v))
+		}
+		return parseSize(short(v))
+	case kindDuration:
+		return parseDuration(short(v))
+	}
+	return nil, fmt.Errorf("%s cannot be read", quote(v))
+}
+
+var tagNoun = map[string]string{"!!bool": "true or false", "!!int": "a number", "!!float": "a number", "!!timestamp": "a date"}
+
+func (s *shape) noun() string {
+	switch s.kind {
+	case kindBool:
+		return "true or false"
+	case kindInt, kindFloat:
+		return "a number"
+	case kindSize:
+		return "a size such as 64MiB"
+	case kindDuration:
+		return "a duration such as 1s"
+	}
+	return "text"
+}
+
+// short is a value cut to what a message can carry; quote is the same in quotes.
+func short(v string) string {
+	if r := []rune(v); len(r) > maxInText {
+		return string(r[:maxInText]) + "..."
+	}
+	return v
+}
+
+func quote(v string) string { return strconv.Quote(short(v)) }
+
+// fromText reads a value that came as text (a variable, a flag). Lists are YAML in one line: [80, 443].
+func fromText(s *shape, value string, at place) (*tree, []Problem) {
+	p := &parser{at: at, root: s}
+	n := &yaml.Node{Kind: yaml.ScalarNode, Value: value}
+	switch s.kind {
+	case kindString, kindText:
+		n.Tag, n.Style = "!!str", yaml.DoubleQuotedStyle
+	case kindList:
+		var doc yaml.Node
+		err := decodeNode(yaml.NewDecoder(strings.NewReader(value)), &doc)
+		if err != nil || len(doc.Content) != 1 || doc.Content[0].Kind != yaml.SequenceNode {
+			p.add(at, "is a list; write it as [a, b]", true)
+			return nil, p.problems
+		}
+		n = doc.Content[0]
+	default:
+		if strings.TrimSpace(value) == "" || isNull(n) {
+			p.add(at, "must be "+s.noun(), true)
+			return nil, p.problems
+		}
+	}
+	return p.value(s, n, at, 0), p.problems
+}
+
+// sortedKeys is for messages that list names.
+func sortedKeys[V any](m map[string]V) []string {
+	out := make([]string, 0, len(m))
+	for k := range m {
+		out = append(out, k)
+	}
+	slices.Sort(out)
+	return out
+}

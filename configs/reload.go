@@ -1,0 +1,20 @@
+package configs
+
+// RestartOnly names the keys that differ and cannot change while crawlgate runs: a reload with any of them is refused.
+func RestartOnly(old, next *Config) []string {
+	var keys []string
+	for _, k := range []struct {
+		key       string
+		was, will string
+	}{
+		{"listen", old.Listen, next.Listen},
+		{"admin.listen", old.Admin.Listen, next.Admin.Listen},
+		{"state_dir", old.StateDir, next.StateDir},
+		{"redis.url", old.Redis.URL, next.Redis.URL},
+	} {
+		if k.was != k.will {
+			keys = append(keys, k.key)
+		}
+	}
+	return keys
+}

@@ -1,0 +1,276 @@
+package configs
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"crawlgate/policy"
+	"crawlgate/proxy/guard"
+)
+
+// checker collects what is wrong with a decoded configuration. Each check is one method; all run, whatever they find.
+type checker struct {
+	c        *Config
+	src      *Sources
+	problems []Problem
+}
+
+func (v *checker) all() {
+	v.leaves()
+	v.agents()
+	v.profiles()
+	v.clients()
+	v.listeners()
+	v.rest()
+}
+
+// fail reports a problem with the value of a key; say reports one whose text goes on from the key.
+func (v *checker) fail(key, format string, args ...any) {
+	v.problems = append(v.problems, v.at(key, fmt.Sprintf(format, args...)))
+}
+
+func (v *checker) say(key, format string, args ...any) {
+	p := v.at(key, fmt.Sprintf(format, args...))
+	p.sentence = true
+	v.problems = append(v.problems, p)
+}
+
+func (v *checker) warn(key, format string, args ...any) {
+	v.src.Warnings = append(v.src.Warnings, v.at(key, fmt.Sprintf(format, args...)))
+}
+
+// at is a problem at the line of the key, or of the block around it. The key is the one of the merged configuration
+// where it differs from what the file calls it only by a default left out.
+func (v *checker) at(key, text string) Problem {
+	at := v.src.near(key)
+	p := at.problem(text)
+	if at.from == fromEnv || at.from == fromFlag {
+		return p
+	}
+	if t, exact := v.findIn(key); !exact && t != nil {
+		p.Key = join(t.at.key, missing(key, t, v.src.layers.file))
+	}
+	if p.Key == "" {
+		p.Key = key
+	}
+	return p
+}
+
+func (v *checker) findIn(key string) (*tree, bool) {
+	if v.src.layers.file == nil {
+		return nil, false
+	}
+	return v.src.layers.file.find(key)
+}
+
+// missing is the part of a key path below the deepest value that a source has for it.
+func missing(key string, deepest, root *tree) string {
+	for at := 0; at <= len(key); at++ {
+		if at < len(key) && key[at] != '.' && key[at] != '[' {
+			continue
+		}
+		t, exact := root.find(key[:at])
+		if exact && t == deepest {
+			return strings.TrimPrefix(key[at:], ".")
+		}
+	}
+	return key
+}
+
+// leaf reports the errors of a leaf's Validate below a prefix.
+func (v *checker) leaf(prefix string, err error) {
+	for _, e := range unjoin(err) {
+		key := prefix
+		var k interface{ Key() string }
+		if errors.As(e, &k) && k.Key() != "" {
+			if key = prefix + "." + k.Key(); prefix == "" {
+				key = k.Key()
+			}
+		}
+		v.fail(key, "%s", strings.ReplaceAll(e.Error(), "\n", "; "))
+	}
+}
+
+func unjoin(err error) []error {
+	if err == nil {
+		return nil
+	}
+	j, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // the join itself, not what it wraps
+	if !ok {
+		return []error{err}
+	}
+	var out []error
+	for _, e := range j.Unwrap() {
+		out = append(out, unjoin(e)...)
+	}
+	return out
+}
+
+func (v *checker) leaves() {
+	c := v.c
+	v.leaf("egress", c.Egress.Validate())
+	v.leaf("robots", c.Robots.Validate())
+	v.leaf("pacing", c.Pacing.Validate())
+	v.leaf("redis", c.Redis.Validate())
+	v.leaf("sign", c.Sign.Validate())
+	v.leaf("publish", c.Publish.Validate())
+	v.leaf("audit", c.Audit.Validate())
+	for i, a := range c.SignAgents() {
+		v.leaf(indexed("agents", i), a.Validate())
+	}
+	for i, p := range c.Profiles {
+		v.leaf(indexed("profiles", i)+".robots", p.Robots.Validate())
+		v.leaf(indexed("profiles", i)+".pacing", p.Pacing.Validate())
+		for _, w := range warningsOf(p.Pacing) {
+			v.warn(indexed("profiles", i)+".pacing", "%s", w)
+		}
+		for _, w := range warningsOf(p.Robots) {
+			v.warn(indexed("profiles", i)+".robots", "%s", strings.TrimPrefix(w, "robots."))
+		}
+	}
+	list := c.Allowlist()
+	list.DenyHosts = nil // checked with egress
+	if len(c.Clients) > 0 {
+		for i, cl := range list.Clients {
+			v.leaf(indexed("clients", i), cl.Validate())
+		}
+	}
+	for _, b := range []struct {
+		key   string
+		block any
+	}{{"egress", c.Egress}, {"robots", c.Robots}, {"pacing", c.Pacing}, {"redis", c.Redis}, {"sign", c.Sign}, {"publish", c.Publish}, {"audit", c.Audit}} {
+		for _, w := range warningsOf(b.block) {
+			v.warn(b.key, "%s", strings.TrimPrefix(w, b.key+"."))
+		}
+	}
+}
+
+// warningsOf asks a leaf's block for its warnings, if it has any to give.
+func warningsOf(block any) []string {
+	if w, ok := block.(interface{ Warnings() []string }); ok {
+		return w.Warnings()
+	}
+	return nil
+}
+
+var (
+	nameForm  = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
+	tokenForm = regexp.MustCompile(`^[A-Za-z_-]+$`)
+	tokenWide = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+)
+
+// name checks what a user name may carry; + and : split it (egress-guard 6.1). An empty one has been reported.
+func (v *checker) name(key, name string) {
+	if name != "" && !nameForm.MatchString(name) {
+		v.fail(key, "%s is not a name: letters, digits, . _ - and up to 64 of them", quote(name))
+	}
+}
+
+func (v *checker) oneOf(key, value string, words ...string) {
+	if !slices.Contains(words, value) {
+		v.fail(key, "%s is not one of %s", quote(value), strings.Join(words, ", "))
+	}
+}
+
+func (v *checker) agents() {
+	for i, a := range v.c.Agents {
+		at := indexed("agents", i)
+		v.name(at+".name", a.Name)
+		pass := a.UserAgent == UserAgentPass
+		if a.UserAgent == "" {
+			v.say(at+".user_agent", "is missing: sites must be able to tell who asks")
+		} else if strings.ContainsFunc(a.UserAgent, func(r rune) bool { return r < ' ' || r > '~' }) || len(a.UserAgent) > 512 {
+			v.fail(at+".user_agent", "only printable ASCII can be sent, up to 512 characters")
+		}
+		switch t := a.ProductToken; {
+		case t == "" && pass && !v.obeyed(a.Name):
+		case t == "":
+			v.say(at+".product_token", "is missing: it names the agent in robots.txt and is never guessed")
+		case !tokenWide.MatchString(t):
+			v.fail(at+".product_token", "%s is not a token: letters, - and _ (RFC 9309 section 2.2.1)", quote(t))
+		case !pass && a.UserAgent != "" && !strings.Contains(strings.ToLower(a.UserAgent), strings.ToLower(t)):
+			v.say(at+".user_agent", "does not contain product_token %s: sites match on the token", quote(t))
+		case !tokenForm.MatchString(t):
+			v.warn(at+".product_token", "%s has digits, which some parsers cut off; letters, - and _ are safe", quote(t))
+		}
+		for j, t := range a.FallbackTokens {
+			if !tokenWide.MatchString(t) {
+				v.fail(indexed(at+".fallback_tokens", j), "%s is not a token: letters, - and _", quote(t))
+			}
+		}
+		for j, p := range a.Purposes {
+			v.oneOf(indexed(at+".purposes", j), p, "search", "ai-input", "ai-train")
+		}
+		if a.InfoURL != "" && !isWeb(a.InfoURL) {
+			v.fail(at+".info_url", "%s is not an http or https URL", quote(a.InfoURL))
+		}
+		if strings.ContainsFunc(a.Contact, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+			v.fail(at+".contact", "has control characters")
+		}
+		if !pass && a.InfoURL == "" && a.Contact == "" && !strings.Contains(a.UserAgent, "://") && !strings.Contains(a.UserAgent, "@") {
+			v.warn(at, "has no info_url, no contact and no address in user_agent: a site owner cannot reach you")
+		}
+	}
+}
+
+// obeyed tells whether a profile of the agent reads robots.txt.
+func (v *checker) obeyed(agent string) bool {
+	return slices.ContainsFunc(v.c.Profiles, func(p Profile) bool { return p.Agent == agent && p.Robots.Mode != policy.ModeIgnore })
+}
+
+func isWeb(raw string) bool {
+	u, err := url.Parse(raw)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() != "" && u.User == nil
+}
+
+// loopback tells whether a listener can be reached from this machine only; an unreadable address counts as reachable.
+func loopback(listen string) bool {
+	host, _, err := net.SplitHostPort(listen)
+	if err != nil {
+		return false
+	}
+	if host == "localhost" {
+		return true
+	}
+	a, err := netip.ParseAddr(host)
+	return err == nil && a.Unmap().IsLoopback()
+}
+
+// hostPort splits a listener into its parts and says what is wrong with it.
+func hostPort(listen string) (host string, port int, err error) {
+	h, p, err := net.SplitHostPort(listen)
+	if err != nil {
+		if digits(listen) {
+			return "", 0, fmt.Errorf("%s is not host:port; write 127.0.0.1:%s", quote(listen), listen)
+		}
+		return "", 0, fmt.Errorf("%s is not host:port", quote(listen))
+	}
+	port, err = strconv.Atoi(p)
+	if err != nil || port < 0 || port > 65535 {
+		return "", 0, fmt.Errorf("%s is not a port from 0 to 65535", quote(p))
+	}
+	if a, err := netip.ParseAddr(h); err == nil {
+		return a.Unmap().String(), port, nil
+	}
+	if h != "" && h != "localhost" {
+		return "", 0, fmt.Errorf("%s is not an address; a listener is 127.0.0.1:3128, [::1]:3128 or :3128", quote(h))
+	}
+	return h, port, nil
+}
+
+// hostPattern checks example.com or *.example.com.
+func hostPattern(raw string) error {
+	name := strings.TrimPrefix(raw, "*.")
+	if strings.Contains(raw, "/") || strings.Contains(raw, "://") {
+		return fmt.Errorf("%s is a URL; write the host alone", quote(raw))
+	}
+	_, err := guard.ConfigHost(name)
+	return err
+}
