@@ -77,11 +77,11 @@ func (r *resolver) ask(ctx context.Context, one *net.Resolver, name string, left
 }
 
 func resolveError(name string, err error, rcode string) *ResolveError {
-	out := &ResolveError{Class: classDNSError, Host: name, RCode: rcode, Err: err}
+	out := &ResolveError{Class: classDNSError, Host: name, Err: err}
 	var e *net.DNSError
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &e) && e.IsTimeout:
-		out.Class, out.RCode = classDNSTimeout, ""
+		out.Class = classDNSTimeout
 	case errors.As(err, &e) && e.IsNotFound:
 		out.NotFound = true
 		if rcode == "NOERROR" { // the name is there and has no address
@@ -89,8 +89,8 @@ func resolveError(name string, err error, rcode string) *ResolveError {
 		} else {
 			out.RCode = "NXDOMAIN"
 		}
-	case rcode == "NOERROR":
-		out.RCode = ""
+	case rcode != "NOERROR":
+		out.RCode = rcode
 	}
 	return out
 }
