@@ -1,0 +1,162 @@
+package admin
+
+import (
+	"net/http"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// metrics are the counters that events feed. Every label has a closed set of
+// values, all of them there from the start; a host is never a label, there are
+// millions (pacing.md 12).
+type metrics struct {
+	registry *prometheus.Registry
+	serve    http.Handler
+
+	events    *prometheus.CounterVec   // type
+	requests  *prometheus.CounterVec   // decision, kind
+	refusals  *prometheus.CounterVec   // reason
+	wouldDeny *prometheus.CounterVec   // reason
+	turns     *prometheus.CounterVec   // kind, outcome
+	turnWait  *prometheus.HistogramVec // kind
+	turnHold  *prometheus.HistogramVec // kind
+	noTurn    *prometheus.CounterVec   // reason
+	responses *prometheus.CounterVec   // class
+	bytes     *prometheus.CounterVec   // direction
+	signed    *prometheus.CounterVec   // state
+	duration  *prometheus.HistogramVec // decision
+	lost      prometheus.Counter
+	denied    *prometheus.CounterVec // why
+}
+
+// Closed sets of the labels that no other file has.
+var (
+	eventTypes      = []string{"request", "robots", "intent", "tunnel", "config", "start", "stop", "gap", "checkpoint"}
+	statusClasses   = []string{"1xx", "2xx", "3xx", "4xx", "5xx"}
+	signatureStates = []string{"signed", "not-listed", "cross-site", "http", "tunnel", "never", "disabled", "failed"} // web-bot-auth.md 14
+	deniedWhys      = []string{"host", "cross_site", "token", "method"}
+)
+
+// Waits reach from a free turn to a Crawl-delay of minutes; answers take up to
+// the limits of a profile.
+var (
+	waitBuckets = []float64{0.01, 0.1, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300}
+	holdBuckets = []float64{0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 600}
+)
+
+func newMetrics(s *Server) *metrics {
+	m := &metrics{registry: prometheus.NewRegistry()}
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+		m.registry.MustRegister(c)
+		return c
+	}
+	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+		h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
+		m.registry.MustRegister(h)
+		return h
+	}
+	m.events = counter("crawlgate_events_total", "Audit events recorded, by type.", "type")
+	m.requests = counter("crawlgate_requests_total", "Requests of clients and robots.txt fetches of the gate, by decision and kind.", "decision", "kind")
+	m.refusals = counter("crawlgate_refusals_total", "Requests that the gate refused, by reason code.", "reason")
+	m.wouldDeny = counter("crawlgate_would_deny_total", "Requests that report-only mode let pass, by the reason that would have refused them.", "reason")
+	m.turns = counter("crawlgate_turns_total", "Requests sent, by kind and by what the site made of them.", "kind", "outcome")
+	m.turnWait = histogram("crawlgate_turn_wait_seconds", "Time a request that was sent waited for its turn.", waitBuckets, "kind")
+	m.turnHold = histogram("crawlgate_turn_hold_seconds", "Time from the first byte sent to the end of the answer.", holdBuckets, "kind")
+	m.noTurn = counter("crawlgate_turns_refused_total", "Requests that got no turn, by reason code.", "reason")
+	m.responses = counter("crawlgate_upstream_responses_total", "Answers of sites, by class of status.", "class")
+	m.bytes = counter("crawlgate_body_bytes_total", "Body bytes from sites (in) and to sites (out).", "direction")
+	m.signed = counter("crawlgate_signatures_total", "Requests sent, by state of their Web Bot Auth signature.", "state")
+	m.duration = histogram("crawlgate_request_seconds", "Time from a request's arrival to its end, the wait included, by decision.", holdBuckets, "decision")
+	m.denied = counter("crawlgate_admin_denied_total", "Requests that the admin or publish listener refused.", "why")
+	m.lost = prometheus.NewCounter(prometheus.CounterOpts{Name: "crawlgate_audit_gap_events_total", Help: "Events that the audit log says were lost."})
+	m.registry.MustRegister(m.lost, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+
+	preset(m.events, append(slices.Clone(eventTypes), reasonOther))
+	preset(m.requests, decisions, append(slices.Clone(kinds), reasonOther))
+	preset(m.refusals, append(slices.Clone(reasons), reasonOther))
+	preset(m.wouldDeny, append(slices.Clone(reasons), reasonOther))
+	preset(m.turns, append(slices.Clone(kinds), reasonOther), outcomes)
+	preset(m.noTurn, turnReasons)
+	preset(m.responses, statusClasses)
+	preset(m.bytes, []string{"in", "out"})
+	preset(m.signed, append(slices.Clone(signatureStates), reasonOther))
+	preset(m.denied, deniedWhys)
+	for _, k := range kinds {
+		m.turnWait.WithLabelValues(k)
+		m.turnHold.WithLabelValues(k)
+	}
+	for _, d := range decisions {
+		m.duration.WithLabelValues(d)
+	}
+
+	info := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "crawlgate_build_info", Help: "Always 1; the labels say which program this is.",
+		ConstLabels: prometheus.Labels{"version": s.o.Version, "go": runtime.Version()},
+	})
+	info.Set(1)
+	m.registry.MustRegister(info, gauges{s})
+	m.serve = promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry})
+	return m
+}
+
+// preset makes every series of a vector at 0.
+func preset(c *prometheus.CounterVec, sets ...[]string) {
+	if len(sets) == 1 {
+		for _, a := range sets[0] {
+			c.WithLabelValues(a)
+		}
+		return
+	}
+	for _, a := range sets[0] {
+		for _, b := range sets[1] {
+			c.WithLabelValues(a, b)
+		}
+	}
+}
+
+func (m *metrics) observe(r *record) {
+	m.events.WithLabelValues(known(eventTypes, r.Type)).Inc()
+	m.lost.Add(float64(r.Lost))
+	if !r.judged() {
+		return
+	}
+	kind := known(kinds, r.Kind)
+	if slices.Contains(decisions, r.Decision) {
+		m.requests.WithLabelValues(r.Decision, kind).Inc()
+		m.duration.WithLabelValues(r.Decision).Observe(r.Total.Seconds())
+	}
+	if r.WouldDeny != "" {
+		m.wouldDeny.WithLabelValues(known(reasons, r.WouldDeny)).Inc()
+	}
+	if r.Refused() {
+		m.refusals.WithLabelValues(known(reasons, r.Reason)).Inc()
+		if slices.Contains(turnReasons, r.Reason) {
+			m.noTurn.WithLabelValues(r.Reason).Inc()
+		}
+	}
+	m.bytes.WithLabelValues("in").Add(float64(max(0, r.BytesIn)))
+	m.bytes.WithLabelValues("out").Add(float64(max(0, r.BytesOut)))
+	if c := r.Status / 100; c >= 1 && c <= 5 {
+		m.responses.WithLabelValues(statusClasses[c-1]).Inc()
+	}
+	if !r.Sent {
+		return
+	}
+	m.turns.WithLabelValues(kind, r.outcome()).Inc()
+	m.turnWait.WithLabelValues(kind).Observe(r.TurnWait.Seconds())
+	if !r.SentAt.IsZero() {
+		m.turnHold.WithLabelValues(kind).Observe(max(0, r.end().Sub(r.SentAt)).Seconds())
+	}
+	if r.Signature != "" {
+		m.signed.WithLabelValues(known(signatureStates, r.Signature)).Inc()
+	}
+}
+
+// seconds is a time as Prometheus wants it; the zero time is no value.
+func seconds(t time.Time) float64 { return float64(t.UnixNano()) / 1e9 }
