@@ -29,6 +29,8 @@ type KeyFetcher struct {
 	Client *http.Client
 	// Skew is how far ahead the created of a proof may be.
 	Skew time.Duration
+	// Now is the clock that proofs are judged at; zero: the time.
+	Now time.Time
 	// RequireProof leaves out keys without a valid proof.
 	RequireProof bool
 
@@ -66,10 +68,10 @@ func (f *KeyFetcher) Fetch(ctx context.Context, rawURL string) (*KeySet, []Proof
 	case ctx.Err() != nil: // the caller gave up; that says nothing about the set
 		return nil, nil, err
 	default:
-		e.err, e.until = err, time.Now().Add(longestFailed)
+		e.err, e.until = fmt.Errorf("key set %s: %w", u, err), time.Now().Add(longestFailed)
 		if e.set == nil {
 			e.proofs = proofs
-			return nil, proofs, fmt.Errorf("key set %s: %w", u, err)
+			return nil, proofs, e.err
 		}
 	}
 	return e.set, e.proofs, nil
@@ -123,7 +125,11 @@ func (f *KeyFetcher) fetch(ctx context.Context, u *url.URL) (*KeySet, []Proof, t
 			capture.Fields = append(capture.Fields, [2]string{name, v})
 		}
 	}
-	set, proofs, err := VerifyDirectory(capture, time.Now(), f.Skew, f.RequireProof)
+	now := f.Now
+	if now.IsZero() {
+		now = time.Now()
+	}
+	set, proofs, err := VerifyDirectory(capture, now, f.Skew, f.RequireProof)
 	return set, proofs, freshness(res.Header["Cache-Control"]), err
 }
 

@@ -53,6 +53,12 @@ func (e *ManagedError) Error() string {
 	return fmt.Sprintf("the keys of agent %s are files named in the configuration: %s", e.Agent, e.Do)
 }
 
+// Agent finds an agent by name, the only one when name is "".
+func (k Keyring) Agent(name string) (Agent, error) {
+	a, _, err := k.agent(name)
+	return a, err
+}
+
 func (k Keyring) agent(name string) (Agent, int, error) {
 	for i, a := range k.Agents {
 		if a.Name == name || name == "" && len(k.Agents) == 1 {

@@ -102,11 +102,15 @@ func refuseTestKey(c Config, k key) error {
 	return nil
 }
 
-// generateKey makes a new key pair.
+// generateKey makes a new key pair. Its id does not begin with a dash: ids are file names and arguments of commands.
 func generateKey() (key, error) {
-	_, private, err := ed25519.GenerateKey(nil)
-	if err != nil {
-		return key{}, err
+	for {
+		_, private, err := ed25519.GenerateKey(nil)
+		if err != nil {
+			return key{}, err
+		}
+		if k := newKey(private); k.id[0] != '-' {
+			return k, nil
+		}
 	}
-	return newKey(private), nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"crypto/sha512"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -64,6 +65,31 @@ func VerifyDirectory(c DirectoryCapture, now time.Time, skew time.Duration, requ
 		return nil, proofs, errors.New("no key of the directory has a valid proof")
 	}
 	return set, proofs, nil
+}
+
+// ReadKeys reads a file of keys: a key set as ParseKeySet takes it, or the captured answer of a directory as JSON,
+// {"request":{"url"},"response":{"status","headers":[[name,value],...],"body"}}, which is judged as VerifyDirectory does.
+func ReadKeys(data []byte, now time.Time, skew time.Duration, requireProof bool) (*KeySet, []Proof, error) {
+	var c struct {
+		Request  struct{ URL string }
+		Response *struct {
+			Status  int
+			Headers json.RawMessage
+			Body    string
+		}
+	}
+	if json.Unmarshal(data, &c) == nil && c.Response != nil {
+		fields, err := jsonFields(c.Response.Headers)
+		if err != nil {
+			return nil, nil, err
+		}
+		return VerifyDirectory(DirectoryCapture{URL: c.Request.URL, Status: c.Response.Status, Fields: fields, Body: []byte(c.Response.Body)}, now, skew, requireProof)
+	}
+	if requireProof {
+		return nil, nil, errors.New("a bare key set carries no proof; give the URL of the directory or its captured answer")
+	}
+	set, err := ParseKeySet(data)
+	return set, nil, err
 }
 
 func checkDirectoryResponse(res *message, body []byte) error {

@@ -25,7 +25,7 @@ type StaticDirectory struct {
 // indented field a line. The proofs expire; it must be run again before Expires.
 func (k Keyring) WriteDirectory(authority, dir string) (StaticDirectory, error) {
 	var out StaticDirectory
-	st, err := load(k.Config, k.StateDir, k.Agents)
+	st, err := load(k.Config, k.StateDir, k.withAuthority(authority))
 	if err != nil {
 		return out, err
 	}
@@ -60,6 +60,16 @@ func (k Keyring) WriteDirectory(authority, dir string) (StaticDirectory, error) 
 		return out, err
 	}
 	return out, replaceFile(out.Headers, d.headersFile(), 0o644)
+}
+
+// withAuthority lets a single agent without signature_agent be published where the caller says.
+func (k Keyring) withAuthority(authority string) []Agent {
+	if authority == "" || len(k.Agents) != 1 || k.Agents[0].SignatureAgent != "" {
+		return k.Agents
+	}
+	a := k.Agents[0]
+	a.SignatureAgent = "https://" + authority
+	return []Agent{a}
 }
 
 // headersFile leaves ETag out: the host makes its own.
