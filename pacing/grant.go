@@ -1,0 +1,385 @@
+package pacing
+
+import (
+	"context"
+	"time"
+)
+
+// take waits for one key's share of a turn. At its end pt is linked to its key and the time of the grant is noted in its
+// turn.
+func (p *Pacer) take(ctx context.Context, pt *part, r *Request, client string, deadline int64) error {
+	s := p.shard(pt.name)
+	s.mu.Lock()
+	now := p.now()
+	if p.closed.Load() {
+		s.mu.Unlock()
+		return p.refused(p.busy(Overloaded, ClassClosed, now+int64(overloadRetry), now))
+	}
+	k := p.key(s, pt.name)
+	if k == nil {
+		s.mu.Unlock()
+		return p.refused(p.busy(Overloaded, ClassMaxKeys, now+int64(overloadRetry), now))
+	}
+	pt.s, pt.k = s, k
+	shared := p.shared != nil && !pt.address
+	if !shared && k.waiting() > 0 {
+		p.process(s, k, now)
+	}
+	p.rules(s, k, pt, r, now)
+	if b := p.barred(k, r.Kind, r.URL, now); b != nil {
+		s.mu.Unlock()
+		return p.refused(b)
+	}
+	if !pt.wide && k.rides(r.Kind, r.Companions == OwnTurn, pt.delay) {
+		pt.class, pt.parallel = classRider, int32(p.c.CompanionParallel) //nolint:gosec // a small count
+	}
+	if !shared && k.waiting() == 0 && k.can(&p.c, &pt.want, now) {
+		p.grant(s, k, pt, now)
+		s.mu.Unlock()
+		return nil
+	}
+	w := &waiter{
+		want: pt.want, kind: r.Kind, client: client, url: r.URL, own: r.Companions == OwnTurn || pt.wide,
+		deadline: deadline, part: pt, done: make(chan struct{}),
+	}
+	b := p.join(s, k, w, now)
+	s.mu.Unlock()
+	if b != nil {
+		return p.refused(b)
+	}
+	if w.wait(ctx) {
+		if w.busy != nil {
+			return p.refused(w.busy)
+		}
+		return nil
+	}
+	return p.leave(ctx, s, k, w)
+}
+
+// refused counts a refusal.
+func (p *Pacer) refused(b *Busy) error {
+	p.stats.refuse(b.Reason)
+	return b
+}
+
+// leave takes a waiter out whose client is gone. One that was granted in that moment gives the turn back: no gap is owed
+// and the next waiter goes.
+func (p *Pacer) leave(ctx context.Context, s *shard, k *entry, w *waiter) error {
+	s.mu.Lock()
+	switch {
+	case w.granted:
+		s.mu.Unlock()
+		p.giveBack(w.part)
+		return ctx.Err()
+	case w.busy == nil:
+		k.ext.queues.remove(w)
+		p.waiting.Add(-1)
+		p.process(s, k, p.now())
+	}
+	s.mu.Unlock()
+	return ctx.Err()
+}
+
+// rules takes over what a request knows of its host: a longer delay binds everybody at once, a shorter one only once
+// nobody is left who knows the longer one, or by SetDelay.
+func (p *Pacer) rules(s *shard, k *entry, pt *part, r *Request, now int64) {
+	if pt.wide {
+		k.wide = true
+		return
+	}
+	changed := false
+	if pt.delay > k.delay {
+		k.delay, changed = pt.delay, true
+	}
+	if r.Slow != k.slow {
+		k.slow, changed = r.Slow, true
+	}
+	if changed && k.waiting() > 0 {
+		p.changed(s, k, now)
+	}
+}
+
+// barred is why a request may not even wait.
+func (p *Pacer) barred(k *entry, kind Kind, url string, now int64) *Busy {
+	if k.open(now) {
+		return p.busy(HostStopped, "", k.openUntil, now)
+	}
+	if k.ext != nil && len(k.ext.pages.m) > 0 && kind != Robots && url != "" {
+		if until := k.ext.pages.left(&p.c, pageOf(url), now); until != 0 {
+			return p.busy(URLLeft, "", until, now)
+		}
+	}
+	return nil
+}
+
+// grant links pt and notes the time. The caller holds the shard.
+func (p *Pacer) grant(s *shard, k *entry, pt *part, now int64) {
+	t := pt.turn
+	t.granted = now
+	if !pt.wide {
+		t.owed, t.source = k.owed(&p.c, &pt.want)
+		if t.client != "" && t.url != "" && pt.class != classRider && (t.kind == Page || t.kind == Redirect || t.kind == Sitemap) {
+			s.seq++
+			t.record = s.seq
+			k.extra().recent.add(pageTurn{seq: s.seq, page: p.id(t.client, t.url), end: stillOpen, hops: t.hops})
+		}
+	}
+	k.link(pt)
+}
+
+// owed is the gap that a request has to keep, and its source.
+func (k *entry) owed(c *Config, w *want) (time.Duration, string) {
+	if w.class == classRider || w.class == classRedirect || w.free {
+		return 0, ""
+	}
+	g := max(k.endGap, w.gap)
+	d, level := max(k.delay, w.delay), k.endLevel
+	if w.class == classRobots {
+		d, level = 0, 0
+	}
+	all := c.gap(g, k.slow, d, level)
+	switch {
+	case all == 0:
+		return 0, ""
+	case level > 0:
+		return all, "slowed"
+	case d >= g && d >= k.slow:
+		return all, "robots"
+	case k.slow > g:
+		return all, "ledger"
+	}
+	return all, "gap"
+}
+
+// join queues a waiter, or says at once that its turn cannot come in time.
+func (p *Pacer) join(s *shard, k *entry, w *waiter, now int64) *Busy {
+	q := &k.extra().queues
+	full := p.full(q, w)
+	if full == ClassMaxWaiting {
+		return p.busy(Overloaded, full, now+int64(overloadRetry), now)
+	}
+	q.push(w)
+	p.waiting.Add(1)
+	if p.shared != nil && !w.part.address {
+		return p.joinShared(s, k, w, now, full)
+	}
+	if full == "" {
+		p.dispatch(s, k, now)
+		if w.granted || w.busy != nil {
+			p.arm(s, k, now)
+			if w.busy != nil {
+				return w.busy
+			}
+			return nil
+		}
+	}
+	if at := k.earliest(&p.c, w, now); full != "" || at > w.deadline {
+		q.remove(w)
+		p.waiting.Add(-1)
+		b := p.tooFar(k, w, at, now)
+		if full != "" {
+			b.Class = full
+		}
+		return b
+	}
+	p.arm(s, k, now)
+	return nil
+}
+
+// full names the bound that w would break.
+func (p *Pacer) full(q *queues, w *waiter) string {
+	if p.waiting.Load() >= int64(p.c.MaxWaiting) {
+		return ClassMaxWaiting
+	}
+	var r *ring
+	switch w.class {
+	case classPage:
+		r = &q.pages
+	case classRider:
+		r = &q.riders
+	case classRedirect:
+		if len(q.redirects) >= p.c.MaxQueue {
+			return ClassQueueFull
+		}
+		return ""
+	default:
+		return "" // the gate's own, one per origin
+	}
+	if r.n >= p.c.MaxQueue {
+		return ClassQueueFull
+	}
+	if l := r.line(w.client); l != nil && len(l.q) >= p.c.MaxQueueClient {
+		return ClassClientFull
+	}
+	return ""
+}
+
+// tooFar words the refusal of a waiter whose earliest moment is at.
+func (p *Pacer) tooFar(k *entry, w *waiter, at, now int64) *Busy {
+	reason := TurnTooFar
+	if k.holdUntil > w.deadline {
+		reason = HostBackoff
+	}
+	class := ""
+	switch {
+	case w.part.address:
+		class = ClassAddress
+	case w.part.wide:
+		class = ClassDomain
+	}
+	return p.busy(reason, class, at, now)
+}
+
+// process lets go whoever can, refuses those whose deadline is past, and sets the timer.
+func (p *Pacer) process(s *shard, k *entry, now int64) {
+	if k.waiting() > 0 {
+		p.dispatch(s, k, now)
+		p.expire(k, now)
+	}
+	p.arm(s, k, now)
+}
+
+// dispatch grants while somebody can go.
+func (p *Pacer) dispatch(s *shard, k *entry, now int64) {
+	if p.shared != nil && !k.address {
+		p.kick(s, k)
+		return
+	}
+	for k.waiting() > 0 {
+		w := k.next(&p.c, now)
+		if w == nil {
+			return
+		}
+		k.ext.queues.pop(w)
+		p.waiting.Add(-1)
+		if b := p.barred(k, w.kind, w.url, now); b != nil {
+			w.busy = b
+		} else {
+			w.part.want = w.want
+			w.granted = true
+			p.grant(s, k, w.part, now)
+		}
+		close(w.done)
+	}
+}
+
+// refuse ends one waiter's wait.
+func (p *Pacer) refuse(k *entry, w *waiter, b *Busy) {
+	if k.ext.queues.remove(w) {
+		p.waiting.Add(-1)
+		w.busy = b
+		close(w.done)
+	}
+}
+
+// refuseAll ends everybody's wait.
+func (p *Pacer) refuseAll(k *entry, reason Reason, class string, until, now int64) {
+	if k.waiting() == 0 {
+		return
+	}
+	var all []*waiter
+	k.ext.queues.each(func(w *waiter) { all = append(all, w) })
+	for _, w := range all {
+		p.refuse(k, w, p.busy(reason, class, until, now))
+	}
+}
+
+// hopeless refuses those for whom f holds of their own earliest moment, with the forecasts worked out before anybody is
+// removed.
+func (p *Pacer) hopeless(k *entry, now int64, f func(w *waiter, alone int64) bool) {
+	if k.waiting() == 0 {
+		return
+	}
+	type out struct {
+		w  *waiter
+		at int64
+	}
+	var outs []out
+	k.forecast(&p.c, now, func(w *waiter, placed, alone int64) bool {
+		if f(w, alone) {
+			outs = append(outs, out{w, placed})
+		}
+		return true
+	})
+	k.ext.queues.each(func(w *waiter) {
+		if w.class == classPage {
+			return
+		}
+		if at := k.alone(&p.c, &w.want, now); f(w, at) {
+			outs = append(outs, out{w, at})
+		}
+	})
+	for _, o := range outs {
+		p.refuse(k, o.w, p.tooFar(k, o.w, o.at, now))
+	}
+}
+
+func pastDeadline(w *waiter, alone int64) bool { return alone > w.deadline }
+
+// expire refuses those whose deadline is past.
+func (p *Pacer) expire(k *entry, now int64) {
+	if k.waiting() == 0 {
+		return
+	}
+	late := false
+	k.ext.queues.each(func(w *waiter) { late = late || w.deadline+2 <= now })
+	if late {
+		p.hopeless(k, now, func(w *waiter, _ int64) bool { return w.deadline+2 <= now })
+	}
+}
+
+// changed is a change of the rules: companions change queues, waiters move both ways, the hopeless are told.
+func (p *Pacer) changed(s *shard, k *entry, now int64) {
+	p.requeue(k)
+	p.hopeless(k, now, pastDeadline)
+	p.process(s, k, now)
+}
+
+// requeue moves waiting companions to the queue that the state of the key now asks for.
+func (p *Pacer) requeue(k *entry) {
+	if k.waiting() == 0 || k.wide {
+		return
+	}
+	var move []*waiter
+	k.ext.queues.each(func(w *waiter) {
+		if w.kind.companion() && !w.part.wide && k.rides(w.kind, w.own, w.delay) != (w.class == classRider) {
+			move = append(move, w)
+		}
+	})
+	for _, w := range move {
+		k.ext.queues.remove(w)
+		if w.class == classRider {
+			w.class, w.parallel = classPage, 1
+		} else {
+			w.class, w.parallel = classRider, int32(p.c.CompanionParallel) //nolint:gosec // a small count
+		}
+		k.ext.queues.push(w)
+	}
+}
+
+// arm sets the key's timer to the next moment that matters; without waiters there is none.
+func (p *Pacer) arm(s *shard, k *entry, now int64) {
+	if k.ext == nil {
+		return
+	}
+	x := k.ext
+	if k.waiting() == 0 {
+		if x.timer != nil {
+			x.timer.Stop()
+		}
+		return
+	}
+	at := k.alarm(&p.c, now, p.shared == nil || k.address)
+	d := time.Duration(max(at-now, 0))
+	if x.timer != nil {
+		x.timer.Reset(d)
+		return
+	}
+	x.timer = time.AfterFunc(d, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if k.ext != nil && k.ext.len() > 0 {
+			p.process(s, k, p.now())
+		}
+	})
+}

@@ -1,0 +1,175 @@
+package pacing
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// bounds are the upper bounds of the histograms, in seconds.
+var bounds = [...]float64{0.001, 0.01, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 600, 3600}
+
+// Histogram is a histogram as plain numbers: Counts[i] is how many were at most Bounds[i], the last of them all.
+type Histogram struct {
+	Bounds []float64
+	Counts []uint64 // cumulative, one more than Bounds
+	Sum    float64  // seconds
+}
+
+type histogram struct {
+	n   [len(bounds) + 1]atomic.Uint64
+	sum atomic.Int64
+}
+
+func (h *histogram) observe(d time.Duration) {
+	s, i := d.Seconds(), 0
+	for i < len(bounds) && s > bounds[i] {
+		i++
+	}
+	h.n[i].Add(1)
+	h.sum.Add(int64(d))
+}
+
+func (h *histogram) view() Histogram {
+	v := Histogram{Bounds: bounds[:], Counts: make([]uint64, len(h.n)), Sum: time.Duration(h.sum.Load()).Seconds()}
+	var all uint64
+	for i := range h.n {
+		all += h.n[i].Load()
+		v.Counts[i] = all
+	}
+	return v
+}
+
+var (
+	reasons = [...]Reason{TurnTooFar, HostBackoff, HostStopped, URLLeft, Overloaded}
+	limits  = [...]string{"stall_timeout", "turn_limit"}
+)
+
+type counters struct {
+	turns     [kinds][verdicts]atomic.Uint64
+	wait      [kinds]histogram
+	hold      [kinds]histogram
+	refused   [len(reasons)]atomic.Uint64
+	incidents [verdicts]atomic.Uint64
+	overruns  [len(limits)]atomic.Uint64
+	inFlight  atomic.Int64
+	shortfall atomic.Uint64
+	leaseLost atomic.Uint64
+	storeErrs atomic.Uint64
+	trips     atomic.Uint64
+	localTurn atomic.Uint64
+}
+
+func (c *counters) grant(t *Turn) {
+	c.inFlight.Add(1)
+	c.wait[t.kind].observe(t.waited)
+}
+
+func (c *counters) end(t *Turn, v verdict, now int64) {
+	c.inFlight.Add(-1)
+	c.turns[t.kind][v].Add(1)
+	c.hold[t.kind].observe(time.Duration(now - t.granted))
+}
+
+func (c *counters) refuse(r Reason) {
+	for i := range reasons {
+		if reasons[i] == r {
+			c.refused[i].Add(1)
+		}
+	}
+}
+
+func (c *counters) incident(v verdict) { c.incidents[v].Add(1) }
+
+// CountOverrun counts an exchange that was cut for stall_timeout or turn_limit; the latter is counted here already when
+// Turn.Context is used.
+func (p *Pacer) CountOverrun(limit string) {
+	for i := range limits {
+		if limits[i] == limit {
+			p.stats.overruns[i].Add(1)
+		}
+	}
+}
+
+// CountShortfall counts a gap below the promise, as measured where the bytes go out. It must stay 0.
+func (p *Pacer) CountShortfall() { p.stats.shortfall.Add(1) }
+
+// TurnLabel is a kind and what became of its turn: not_sent, aborted, throttle, failure, refusal, redirected, good.
+type TurnLabel struct {
+	Kind    Kind
+	Outcome string
+}
+
+// Stats is everything that the metrics of pacing.md section 12 need, since the start.
+type Stats struct {
+	Waiting, InFlight, Keys int
+	Hosts                   map[string]int // by state: known, owing, held_back, slowed, stopped
+	Turns                   map[TurnLabel]uint64
+	Wait, Hold              map[Kind]Histogram
+	Refused                 map[Reason]uint64
+	Incidents               map[string]uint64 // throttle, failure
+	Overruns                map[string]uint64 // stall_timeout, turn_limit
+	GapShortfall            uint64
+	LeaseLost               uint64
+	StoreErrors             uint64
+	StoreRoundTrips         uint64
+	LocalTurns              uint64 // given while Redis was away (when_down: local)
+	StoreAway               bool   // Redis does not answer now
+}
+
+// countHosts is how many keys Stats counts itself; above it takes what the sweep saw last, at most 64 s ago.
+const countHosts = 50000
+
+// Stats are the numbers now.
+func (p *Pacer) Stats() Stats {
+	c := &p.stats
+	v := Stats{
+		Waiting: int(p.waiting.Load()), InFlight: int(c.inFlight.Load()), Keys: int(p.keys.Load()),
+		Hosts: map[string]int{}, Turns: map[TurnLabel]uint64{}, Wait: map[Kind]Histogram{}, Hold: map[Kind]Histogram{},
+		Refused: map[Reason]uint64{}, Incidents: map[string]uint64{}, Overruns: map[string]uint64{},
+		GapShortfall: c.shortfall.Load(), LeaseLost: c.leaseLost.Load(), StoreErrors: c.storeErrs.Load(),
+		StoreRoundTrips: c.trips.Load(), LocalTurns: c.localTurn.Load(),
+	}
+	if p.shared != nil {
+		v.StoreAway = p.shared.away()
+	}
+	for k := range kinds {
+		v.Wait[k], v.Hold[k] = c.wait[k].view(), c.hold[k].view()
+		for o := range verdicts {
+			if n := c.turns[k][o].Load(); n > 0 {
+				v.Turns[TurnLabel{k, o.String()}] = n
+			}
+		}
+	}
+	for i, r := range reasons {
+		v.Refused[r] = c.refused[i].Load()
+	}
+	for _, o := range []verdict{throttle, failure} {
+		v.Incidents[o.String()] = c.incidents[o].Load()
+	}
+	for i, l := range limits {
+		v.Overruns[l] = c.overruns[i].Load()
+	}
+	var hosts [hostStates]int
+	walk := p.keys.Load() <= countHosts
+	for i := range p.shards {
+		s := &p.shards[i]
+		s.mu.Lock()
+		if walk {
+			now := p.now()
+			for _, k := range s.m {
+				if !k.wide {
+					hosts[k.hostState(&p.c, now)]++
+				}
+			}
+		} else {
+			for j := range hosts {
+				hosts[j] += s.count[j]
+			}
+		}
+		s.mu.Unlock()
+	}
+	for i, n := range hosts {
+		v.Hosts[hostStateNames[i]] = n
+	}
+	return v
+}
