@@ -49,31 +49,31 @@ func (s *Sources) Files() []string {
 // Origin tells where the value of a key comes from: default, FILE:LINE, preset NAME:LINE, a variable, or a flag.
 func (s *Sources) Origin(key string) string { return s.place(key).String() }
 
-// place is the position of a key in the highest layer that holds it. A key that no layer holds in full, such as a
-// default inside an item, gets the position of the nearest block or list around it.
+// place is the position of a key in the highest layer that holds it.
 func (s *Sources) place(key string) place {
-	best := place{from: fromDefault}
-	for _, l := range []*tree{s.layers.flags, s.layers.env, s.layers.file, s.layers.defaults} {
-		if l == nil {
-			continue
-		}
-		if t, exact := l.find(key); exact {
+	for _, l := range s.layers.topDown() {
+		if t := l.find(key); t != nil {
 			return t.at
 		}
 	}
-	return best
+	return place{from: fromDefault}
 }
 
-// near is the position that a problem with a key is shown at: the key's own, else the nearest block of the file.
+// near is the position that a problem with a key is shown at: the key's own, else that of the nearest block around it
+// that somebody wrote.
 func (s *Sources) near(key string) place {
-	at := s.place(key)
-	if at.from != fromDefault || s.layers.file == nil {
+	if at := s.place(key); at.from == fromEnv || at.from == fromFlag {
 		return at
 	}
-	if t, _ := s.layers.file.find(key); t.at.line > 0 {
-		return t.at
+	if s.layers.file != nil {
+		if at, ok := s.layers.file.written(key); ok {
+			return at
+		}
 	}
-	return at
+	if s.File != "" {
+		return place{from: fromFile, name: s.File, key: key}
+	}
+	return place{from: fromDefault, key: key}
 }
 
 // Load reads, checks and joins all sources. The error is *Error with every problem of every source; the configuration is
@@ -103,22 +103,24 @@ func Load(o Options) (*Config, *Sources, error) {
 		p := &parser{at: place{from: fromFile, name: file}}
 		text = p.parse(s, data)
 		problems = append(problems, p.problems...)
+		if p.unread {
+			return nil, src, &Error{problems}
+		}
 	}
 	if text, ps = underPreset(s, text, envTree, flags); len(ps) > 0 {
 		problems = append(problems, ps...)
 	}
 
-	c, ps := src.join(text, env)
-	problems = append(problems, ps...)
+	c, problems := src.join(text, env, problems)
 	if len(problems) > 0 {
 		return nil, src, &Error{problems}
 	}
 	return c, src, nil
 }
 
-// join adds state_dir/clients.yaml to the checked file, decodes and validates.
-func (src *Sources) join(file *tree, env map[string]string) (*Config, []Problem) {
-	var problems []Problem
+// join adds state_dir/clients.yaml to the checked file, decodes and validates. The problems found before go in and come
+// out with the new ones.
+func (src *Sources) join(file *tree, env map[string]string, problems []Problem) (*Config, []Problem) {
 	src.layers.file = file
 	if dir, err := expand(src.stateDir(), env); err == nil {
 		src.Clients = ClientsFile(dir)
@@ -137,18 +139,15 @@ func (src *Sources) join(file *tree, env map[string]string) (*Config, []Problem)
 	}
 	problems = append(problems, expandPaths(c, src, env)...)
 	c.fillIn()
-	v := &checker{c: c, src: src}
+	v := &checker{c: c, src: src, known: problems}
 	v.all()
 	return c, append(problems, v.problems...)
 }
 
 // stateDir is the effective state_dir before decoding.
 func (src *Sources) stateDir() string {
-	for _, l := range []*tree{src.layers.flags, src.layers.env, src.layers.file, src.layers.defaults} {
-		if l == nil {
-			continue
-		}
-		if t, exact := l.find("state_dir"); exact {
+	for _, l := range src.layers.topDown() {
+		if t := l.find("state_dir"); t != nil {
 			if v, ok := t.val.(string); ok {
 				return v
 			}

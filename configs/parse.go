@@ -2,6 +2,7 @@ package configs
 
 import (
 	"bytes"
+	"cmp"
 	"encoding"
 	"errors"
 	"fmt"
@@ -19,9 +20,10 @@ import (
 // Limits of a file, so that no file can hold up a start or a reload.
 const (
 	maxFile   = 16 << 20  // bytes
-	maxNodes  = 2_000_000 // values, aliases counted each time they are used
+	maxNodes  = 1_000_000 // values, aliases counted each time they are used
 	maxDepth  = 40
-	maxInText = 60 // runes of a value that a message repeats
+	maxTold   = 200 // problems of one source that are told
+	maxInText = 60  // runes of a value that a message repeats
 )
 
 // parser turns one source into a checked tree and collects every problem on the way.
@@ -30,6 +32,7 @@ type parser struct {
 	root     *shape
 	nodes    int
 	problems []Problem
+	unread   bool // not YAML: nothing of it is known
 }
 
 // parse reads YAML with the schema s. The tree holds only what is right; the rest is in p.problems. An empty source is
@@ -91,6 +94,7 @@ func (p *parser) syntax(err error) {
 	if strings.Contains(text, "cannot start any token") && strings.Contains(text, `'\t'`) {
 		text = "tabs cannot indent; use spaces"
 	}
+	p.unread = true
 	p.add(p.line(line, ""), "not YAML: "+text, false)
 }
 
@@ -99,6 +103,9 @@ func (p *parser) line(line int, key string) place {
 }
 
 func (p *parser) add(at place, text string, sentence bool) {
+	if len(p.problems) >= maxTold {
+		return
+	}
 	pr := at.problem(text)
 	pr.sentence = sentence
 	p.problems = append(p.problems, pr)
@@ -187,7 +194,11 @@ func (p *parser) list(s *shape, n *yaml.Node, at place, depth int) *tree {
 		} else if s.elem.named() {
 			switch name := v.name(); {
 			case name == "" && !keyed(item, "name"):
-				p.add(here, "has no name", true)
+				at := here
+				if at.from == fromFile || at.from == fromClients || at.from == fromPreset {
+					at.key = join(at.key, "name")
+				}
+				p.add(at, "is missing", true)
 			case name != "" && names[name] != 0:
 				p.add(v.block["name"].at, fmt.Sprintf("%q is used twice; first on line %d", name, names[name]), false)
 			case name != "":
@@ -219,7 +230,7 @@ func (p *parser) fields(s *shape, n *yaml.Node, at place, depth int) *tree {
 	var merged []*yaml.Node
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		k, v := n.Content[i], n.Content[i+1]
-		here := p.line(k.Line, join(at.key, short(k.Value)))
+		here := p.line(k.Line, join(at.key, cmp.Or(short(k.Value), `""`)))
 		if k.Kind != yaml.ScalarNode {
 			p.add(p.line(k.Line, at.key), "a key must be a word", false)
 			continue
@@ -235,7 +246,11 @@ func (p *parser) fields(s *shape, n *yaml.Node, at place, depth int) *tree {
 		seen[k.Value] = k.Line
 		f := s.field(k.Value)
 		if f == nil {
-			p.add(here, "is not a key"+p.suggest(s, k.Value), true)
+			hint, meant := p.suggest(s, k.Value)
+			p.add(here, "is not a key"+hint, true)
+			if meant != "" {
+				p.problems[len(p.problems)-1].meant = join(at.key, meant)
+			}
 			continue
 		}
 		if c := p.value(f.shape, v, here, depth+1); c != nil {
@@ -275,13 +290,24 @@ func (p *parser) merge(s *shape, t *tree, n *yaml.Node, at place, depth int) {
 }
 
 // suggest names the key that was probably meant: a near one here, else the same word elsewhere.
-func (p *parser) suggest(s *shape, word string) string {
+func (p *parser) suggest(s *shape, word string) (hint, meant string) {
 	names := make([]string, 0, len(s.fields))
 	for _, f := range s.fields {
 		names = append(names, f.name)
 	}
+	if strings.Contains(word, ".") {
+		var whole string
+		keyPaths(s, "", func(path string) {
+			if path == strings.ToLower(word) {
+				whole = path
+			}
+		})
+		if first, rest, ok := strings.Cut(whole, "."); ok {
+			return fmt.Sprintf("; write %s: {%s: ...}", first, strings.ReplaceAll(rest, ".", ": {")) + strings.Repeat("}", strings.Count(rest, ".")), ""
+		}
+	}
 	if n := nearest(word, names); n != "" {
-		return "; did you mean " + n + "?"
+		return "; did you mean " + n + "?", n
 	}
 	var elsewhere []string
 	keyPaths(p.root, "", func(path string) {
@@ -290,12 +316,12 @@ func (p *parser) suggest(s *shape, word string) string {
 		}
 	})
 	if len(elsewhere) > 0 {
-		return "; did you mean " + elsewhere[0] + "?"
+		return "; did you mean " + elsewhere[0] + "?", ""
 	}
 	if len(names) <= 12 {
-		return "; the keys here are " + keyList(s)
+		return "; the keys here are " + keyList(s), ""
 	}
-	return ""
+	return "", ""
 }
 
 // keyPaths calls fn for every key of the schema; lists show as profiles[].name.

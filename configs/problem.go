@@ -15,7 +15,8 @@ type Problem struct {
 	Text string `json:"text"`           // what is wrong, and what to write instead
 
 	from     origin
-	sentence bool // Text goes on from the key ("is not a key"), so no colon stands between
+	meant    string // the key that an unknown one was probably meant to be
+	sentence bool   // Text goes on from the key ("is not a key"), so no colon stands between
 }
 
 // String is the problem without file and line.

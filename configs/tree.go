@@ -95,24 +95,45 @@ func (t *tree) plain() any {
 	return t.val
 }
 
-// find walks a path such as profiles[0].pacing.gap. Where the path leaves the tree, the deepest value on the way is
-// returned with exact false.
-func (t *tree) find(path string) (at *tree, exact bool) {
-	at = t
-	for _, step := range steps(path) {
-		var next *tree
-		switch {
-		case step.index >= 0 && at.kind == kindList && step.index < len(at.items):
-			next = at.items[step.index]
-		case step.index < 0 && at.kind == kindStruct:
-			next = at.block[step.key]
+// find is the value at a path such as profiles[0].pacing.gap, nil when there is none.
+func (t *tree) find(path string) *tree {
+	for _, s := range steps(path) {
+		if t = t.child(s); t == nil {
+			return nil
 		}
-		if next == nil {
-			return at, false
-		}
-		at = next
 	}
-	return at, true
+	return t
+}
+
+func (t *tree) child(s step) *tree {
+	switch {
+	case s.index >= 0 && t.kind == kindList && s.index < len(t.items):
+		return t.items[s.index]
+	case s.index < 0 && t.kind == kindStruct:
+		return t.block[s.key]
+	}
+	return nil
+}
+
+// written is the place of the value at a path, or of the nearest block around it that somebody wrote, with the rest of
+// the path added to its key. It is false when nothing on the way was written.
+func (t *tree) written(path string) (place, bool) {
+	best, rest := place{}, ""
+	for _, s := range steps(path) {
+		name := "." + s.key
+		if s.index >= 0 {
+			name = fmt.Sprintf("[%d]", s.index)
+		}
+		rest += name
+		if t != nil {
+			t = t.child(s)
+		}
+		if t != nil && t.at.from != fromDefault {
+			best, rest = t.at, ""
+		}
+	}
+	best.key += rest
+	return best, best.from != fromDefault
 }
 
 type step struct {

@@ -19,7 +19,37 @@ import (
 type checker struct {
 	c        *Config
 	src      *Sources
+	known    []Problem // found before decoding; what follows from them is not told again
 	problems []Problem
+}
+
+// broken tells whether a value at or below the key could not be read.
+func (v *checker) broken(key string) bool {
+	for _, p := range v.known {
+		if under(p.Key, key) || p.meant != "" && under(p.meant, key) {
+			return true
+		}
+	}
+	return false
+}
+
+// follows tells whether a problem only follows from one that is known: the same key, or one around or below it.
+func (v *checker) follows(p Problem) bool {
+	for _, k := range v.known {
+		if k.File != p.File || k.Key == "" || p.Key == "" {
+			continue
+		}
+		if under(k.Key, p.Key) || under(p.Key, k.Key) || k.meant != "" && under(k.meant, p.Key) {
+			return true
+		}
+	}
+	return false
+}
+
+// under tells whether key is at or below top.
+func under(key, top string) bool {
+	rest, ok := strings.CutPrefix(key, top)
+	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
 func (v *checker) all() {
@@ -33,56 +63,27 @@ func (v *checker) all() {
 
 // fail reports a problem with the value of a key; say reports one whose text goes on from the key.
 func (v *checker) fail(key, format string, args ...any) {
-	v.problems = append(v.problems, v.at(key, fmt.Sprintf(format, args...)))
+	v.add(v.at(key, fmt.Sprintf(format, args...)))
 }
 
 func (v *checker) say(key, format string, args ...any) {
 	p := v.at(key, fmt.Sprintf(format, args...))
 	p.sentence = true
-	v.problems = append(v.problems, p)
+	v.add(p)
+}
+
+func (v *checker) add(p Problem) {
+	if !v.follows(p) {
+		v.problems = append(v.problems, p)
+	}
 }
 
 func (v *checker) warn(key, format string, args ...any) {
 	v.src.Warnings = append(v.src.Warnings, v.at(key, fmt.Sprintf(format, args...)))
 }
 
-// at is a problem at the line of the key, or of the block around it. The key is the one of the merged configuration
-// where it differs from what the file calls it only by a default left out.
-func (v *checker) at(key, text string) Problem {
-	at := v.src.near(key)
-	p := at.problem(text)
-	if at.from == fromEnv || at.from == fromFlag {
-		return p
-	}
-	if t, exact := v.findIn(key); !exact && t != nil {
-		p.Key = join(t.at.key, missing(key, t, v.src.layers.file))
-	}
-	if p.Key == "" {
-		p.Key = key
-	}
-	return p
-}
-
-func (v *checker) findIn(key string) (*tree, bool) {
-	if v.src.layers.file == nil {
-		return nil, false
-	}
-	return v.src.layers.file.find(key)
-}
-
-// missing is the part of a key path below the deepest value that a source has for it.
-func missing(key string, deepest, root *tree) string {
-	for at := 0; at <= len(key); at++ {
-		if at < len(key) && key[at] != '.' && key[at] != '[' {
-			continue
-		}
-		t, exact := root.find(key[:at])
-		if exact && t == deepest {
-			return strings.TrimPrefix(key[at:], ".")
-		}
-	}
-	return key
-}
+// at is a problem at the line of the key, or of the block around it, under the name that the key has in that file.
+func (v *checker) at(key, text string) Problem { return v.src.near(key).problem(text) }
 
 // leaf reports the errors of a leaf's Validate below a prefix.
 func (v *checker) leaf(prefix string, err error) {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -31,6 +30,7 @@ func (v *checker) profiles() {
 		v.name(at+".name", p.Name)
 		_, known := c.Agent(p.Agent)
 		switch {
+		case v.broken("agents"): // its name may be the one that could not be read
 		case p.Agent == "" && len(c.Agents) > 1:
 			v.say(at+".agent", "is missing: there are several agents (%s)", strings.Join(c.agentNames(), ", "))
 		case p.Agent != "" && !known && len(c.Agents) == 0:
@@ -51,11 +51,21 @@ func (v *checker) profiles() {
 			v.warn(at+".pacing.max_wait", "%s is shorter than gap %s: a second request in a row is always refused",
 				formatDuration(p.Pacing.MaxWait), formatDuration(p.Pacing.Gap))
 		}
-		if a, _ := c.Agent(p.Agent); p.Sign != SignNever && a.SignatureAgent != "" && c.Sign.Lifetime > 0 {
-			if need := min(p.Limits.Timeout, maxDial+maxHandshake) + 30*time.Second; c.Sign.Lifetime < need {
-				v.fail("sign.lifetime", "%s is shorter than dialling, handshake and 30s together (%s) for profile %s",
-					formatDuration(c.Sign.Lifetime), formatDuration(need), p.Name)
-			}
+	}
+	v.lifetime()
+}
+
+// lifetime: the request is signed before it is dialled, so the signature must outlive dialling and handshake by 30 s.
+func (v *checker) lifetime() {
+	c := v.c
+	for _, p := range c.Profiles {
+		if a, _ := c.Agent(p.Agent); p.Sign == SignNever || a.SignatureAgent == "" {
+			continue
+		}
+		if need := min(p.Limits.Timeout, maxDial+maxHandshake) + 30*time.Second; c.Sign.Lifetime < need {
+			v.fail("sign.lifetime", "%s is shorter than dialling, handshake and 30s together (%s) for profile %s",
+				formatDuration(c.Sign.Lifetime), formatDuration(need), p.Name)
+			return
 		}
 	}
 }
@@ -138,6 +148,7 @@ func (v *checker) clients() {
 			key := indexed(at+".profiles", j)
 			p, ok := c.Profile(name)
 			switch {
+			case !ok && v.broken("profiles"):
 			case !ok:
 				v.fail(key, "%s is not a profile%s", quote(name), orOneOf(name, c.profileNames()))
 			case seen[name]:
@@ -163,7 +174,7 @@ func (v *checker) clients() {
 				bySource[p] = cl.Name
 			}
 		}
-		if cl.Listen != "" && !loopback(cl.Listen) && len(cl.Sources) == 0 && cl.SecretHash == "" {
+		if _, _, err := hostPort(cl.Listen); err == nil && !loopback(cl.Listen) && len(cl.Sources) == 0 && cl.SecretHash == "" {
 			v.fail(at+".listen", "%s is not loopback: it needs sources, the prefixes that may use it", cl.Listen)
 		}
 		if !cl.Enforce {
@@ -229,9 +240,9 @@ func (v *checker) listeners() {
 		v.say("listen", "is empty: the proxy needs a listener")
 	}
 	if c.Listen != "" && !loopback(c.Listen) {
-		if _, _, err := hostPort(c.Listen); err == nil && len(c.Clients) == 0 {
+		if _, _, err := hostPort(c.Listen); err == nil && len(c.Clients) == 0 && !v.broken("clients") {
 			v.fail("listen", "%s is not loopback and no client is configured: it would be an open proxy; add clients", c.Listen)
-		} else if err == nil && c.Server.TLS.CertFile == "" {
+		} else if err == nil && len(c.Clients) > 0 && c.Server.TLS.CertFile == "" {
 			v.warn("listen", "%s is not loopback and server.tls is not set: secrets cross the network in clear", c.Listen)
 		}
 	}
@@ -350,8 +361,5 @@ func (v *checker) server() {
 	}
 	if (s.TLS.CertFile == "") != (s.TLS.KeyFile == "") {
 		v.fail("server.tls", "cert_file and key_file belong together; set both or none")
-	}
-	if !slices.Contains(append(Presets(), ""), v.c.Preset) {
-		v.fail("preset", "%s is not a preset; there are %s", quote(v.c.Preset), strings.Join(presetNames, ", "))
 	}
 }

@@ -3,6 +3,7 @@ package configs
 import (
 	"fmt"
 	"reflect"
+	"slices"
 
 	"github.com/go-viper/mapstructure/v2"
 	"github.com/spf13/viper"
@@ -14,6 +15,11 @@ const keyDelimiter = "::"
 // layers are the checked sources of one load, lowest precedence first.
 type layers struct {
 	defaults, file, env, flags *tree
+}
+
+// topDown are the layers there are, highest precedence first.
+func (l layers) topDown() []*tree {
+	return slices.DeleteFunc([]*tree{l.flags, l.env, l.file, l.defaults}, func(t *tree) bool { return t == nil })
 }
 
 // decode lets viper put the layers over each other and mapstructure fill a Config. Every source has been checked before;
