@@ -9,7 +9,7 @@ import (
 )
 
 // chainPrefix separates these hashes from all others.
-const chainPrefix = "crawlgate-audit-1\n"
+var chainPrefix = []byte("crawlgate-audit-1\n")
 
 // zeroHash is the prev of a chain's first event.
 const zeroHash = "0000000000000000000000000000000000000000000000000000000000000000"
@@ -42,7 +42,7 @@ func (h *hasher) of(line []byte) []byte {
 		h.h = sha256.New()
 	}
 	h.h.Reset()
-	h.h.Write([]byte(chainPrefix))
+	h.h.Write(chainPrefix)
 	h.h.Write(line)
 	h.h.Sum(h.sum[:0])
 	hex.Encode(h.hex[:], h.sum[:])

@@ -28,7 +28,7 @@ func (c Checkpoint) SignedText(at time.Time) []byte {
 func (c Checkpoint) Verify(at time.Time, keys Keys) error {
 	pub, ok := keys[c.SignedBy]
 	if !ok {
-		return fmt.Errorf("checkpoint of seq %d is signed by %s, which is not among the keys", c.Seq, printable(c.SignedBy, 64))
+		return fmt.Errorf("checkpoint of seq %d is signed by %s, which is not among the keys", c.Seq, Printable(c.SignedBy, 64))
 	}
 	sig, err := base64.RawURLEncoding.DecodeString(c.Signature)
 	if err != nil || !ed25519.Verify(pub, c.SignedText(at), sig) {
@@ -88,8 +88,8 @@ func (l *Log) pushCheckpoints() {
 	}
 }
 
-// printable shortens text that strangers may have written and leaves only what a terminal shows harmlessly.
-func printable(s string, limit int) string {
+// Printable shortens text that strangers may have written and leaves only what a terminal shows harmlessly.
+func Printable(s string, limit int) string {
 	b, cut := appendString(nil, s, limit)
 	if cut {
 		return string(b[1:len(b)-1]) + "..."

@@ -50,13 +50,16 @@ func newRedactor(c Config, key []byte) *Redactor {
 // apply fills what an event says about URLs and the client's address.
 func (r *Redactor) apply(e *Event) {
 	if u := e.rawURL; u != nil {
-		full := appendURL(make([]byte, 0, 256), u)
+		p := bodies.Get().(*[]byte)
+		full := appendURL((*p)[:0], u)
 		e.URLHash = r.sum(full)
 		mode := r.mode
 		if len(r.fullFor) > 0 && r.fullFor[strings.Trim(e.Host, "[]")] {
 			mode = "full"
 		}
 		text := string(full)
+		*p = full
+		bodies.Put(p)
 		if mode == "full" {
 			e.URL.s = text
 		} else {
@@ -246,4 +249,10 @@ func unhex(c byte) int {
 		return int(c-'A') + 10
 	}
 	return -1
+}
+
+// MaskURL masks a URL as the default setting does, for finding it in a log whose key is not at hand.
+func MaskURL(u *url.URL) RedactedURL {
+	text, _ := maskQuery(string(appendURL(nil, u)), "secrets")
+	return RedactedURL{text}
 }

@@ -11,8 +11,8 @@ const longSecret = 32
 // secretValue tells whether a parameter's value (escaped as it came) looks like a credential: a JWT, 32 and more base64 or
 // hex characters of high entropy, or a URL or query inside the value that carries one.
 func secretValue(raw string) bool {
-	if len(raw) < 3 {
-		return false
+	if len(raw) < longSecret && !strings.ContainsAny(raw, "%=:@") {
+		return false // too short for a key or a JWT, and nothing nested
 	}
 	// A plus sign is a space in a form and a digit in base64: look at both readings.
 	if secretText(unescape(raw)) {
@@ -51,10 +51,15 @@ func isBase64(r rune) bool {
 
 // hasLongSecret looks at each run of base64 characters.
 func hasLongSecret(s string) bool {
-	for _, run := range strings.FieldsFunc(s, func(r rune) bool { return !isBase64(r) }) {
-		if len(run) >= longSecret && disordered(run) {
+	start := 0
+	for i := 0; i <= len(s); i++ {
+		if i < len(s) && isBase64(rune(s[i])) {
+			continue
+		}
+		if i-start >= longSecret && disordered(s[start:i]) {
 			return true
 		}
+		start = i + 1
 	}
 	return false
 }

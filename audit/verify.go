@@ -97,7 +97,7 @@ func Verify(files []string, opt VerifyOptions) (Report, error) {
 		return v.rep, nil
 	}
 	if opt.Head != "" && !v.headSeen {
-		v.broken(Finding{Kind: TailMissing, File: last, Text: fmt.Sprintf("the log ends at seq %d without reaching the head %s", v.rep.Last, printable(opt.Head, 64))})
+		v.broken(Finding{Kind: TailMissing, File: last, Text: fmt.Sprintf("the log ends at seq %d without reaching the head %s", v.rep.Last, Printable(opt.Head, 64))})
 		return v.rep, nil
 	}
 	v.rep.OK = true
@@ -246,7 +246,7 @@ func (v *verifier) gap(line []byte, f Finding) {
 	}
 	v.rep.Lost += e.Lost
 	f.Kind = Gap
-	f.Text = fmt.Sprintf("%d events lost before this one (%s)", e.Lost, printable(e.Class, 40))
+	f.Text = fmt.Sprintf("%d events lost before this one (%s)", e.Lost, Printable(e.Class, 40))
 	v.warn(f)
 }
 

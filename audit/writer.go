@@ -212,7 +212,7 @@ func (l *Log) sync() error {
 	if err := w.f.Sync(); err != nil {
 		if w.failed == nil {
 			l.mu.Lock()
-			l.appendOwn(&Event{Type: TypeGap, Time: time.Now(), Class: "fsync_failed", FromSeq: w.syncedSeq + 1, Note: printable(err.Error(), 256)})
+			l.appendOwn(&Event{Type: TypeGap, Time: time.Now(), Class: "fsync_failed", FromSeq: w.syncedSeq + 1, Note: Printable(err.Error(), 256)})
 			l.mu.Unlock()
 		}
 		l.fail("fsync_failed", err)

@@ -1,0 +1,275 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"crawlgate/audit"
+
+	"github.com/spf13/cobra"
+)
+
+// auditPaths finds the live log file and the state folder from the configuration; wire.go replaces the default.
+var auditPaths = func(*app) (file, stateDir string, err error) {
+	dir, err := defaultStateDir()
+	return filepath.Join(dir, "audit", "crawlgate.jsonl"), dir, err
+}
+
+// defaultStateDir is $XDG_STATE_HOME/crawlgate, by default ~/.local/state/crawlgate.
+func defaultStateDir() (string, error) {
+	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "crawlgate"), nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", usage("no state folder: %v (give --state-dir)", err)
+	}
+	return filepath.Join(home, ".local", "state", "crawlgate"), nil
+}
+
+// logPlace is where a command finds the log: flags over configuration.
+type logPlace struct {
+	file, stateDir string
+}
+
+func (p *logPlace) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&p.file, "file", "", "live log `FILE` (default: as configured, else audit/crawlgate.jsonl in the state folder)")
+	cmd.Flags().StringVar(&p.stateDir, "state-dir", "", "state folder `DIR` (default: as configured, else ~/.local/state/crawlgate)")
+}
+
+// find fills what no flag said.
+func (p *logPlace) find(a *app) error {
+	if p.stateDir != "" && p.file == "" {
+		p.file = filepath.Join(p.stateDir, "audit", "crawlgate.jsonl")
+	}
+	if p.file != "" && p.stateDir != "" {
+		return nil
+	}
+	file, stateDir, err := auditPaths(a)
+	if err != nil {
+		return err
+	}
+	if p.file == "" {
+		p.file = file
+	}
+	if p.stateDir == "" {
+		p.stateDir = stateDir
+	}
+	return nil
+}
+
+// files lists the log's files, oldest first; none is an error that says what to do.
+func (p *logPlace) files(a *app) ([]string, error) {
+	if err := p.find(a); err != nil {
+		return nil, err
+	}
+	files, err := audit.Files(p.file)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(files) == 0 {
+		return nil, usage("no audit log at %s (a gate writes it; --state-dir or --file names another)", p.file)
+	}
+	if err != nil {
+		return nil, usage("read the audit log: %v", err)
+	}
+	return files, nil
+}
+
+// newAuditCmd is `audit`; extra holds the sub commands of other files.
+func newAuditCmd(a *app, extra ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "audit",
+		Short:   "read and verify the log of decisions",
+		Long:    "Reads and verifies the gate's own log: one JSON line for each decision, in a hash chain.",
+		Example: "  crawlgate audit verify\n  crawlgate audit query --reason robots-disallow --since 24h",
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newAuditVerifyCmd(a), newAuditHeadCmd(a), newAuditTailCmd(a), newAuditQueryCmd(a), newAuditExportCmd(a))
+	cmd.AddCommand(extra...)
+	return cmd
+}
+
+func newAuditVerifyCmd(a *app) *cobra.Command {
+	var place logPlace
+	var head, keys string
+	var from uint64
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "verify [FILE...]",
+		Short: "check the log's hash chain",
+		Long: `Checks that no line of the log was altered, removed, doubled or moved, and prints the first bad place. Files are put in
+order by themselves, compressed or not; a folder stands for the logs in it. Without FILE it is this machine's log.
+
+A chain can not show that its newest events were cut off, nor that its owner wrote all of it anew since the last head kept
+elsewhere: keep what "audit head" prints on another machine, and give it to --head.
+
+Exit code 0 whole, 1 broken, 2 could not be read.`,
+		Example: "  crawlgate audit verify\n  crawlgate audit verify --head 9b41... --keys checkpoint-keys.json /backup/audit/*.jsonl.gz",
+		RunE: func(_ *cobra.Command, args []string) error {
+			if head != "" && !isHex64(head) {
+				return usage("--head %q is not a hash of 64 hex digits, as `crawlgate audit head` prints it", head)
+			}
+			files, err := expandLogs(args)
+			if err != nil {
+				return err
+			}
+			if len(args) == 0 {
+				if files, err = place.files(a); err != nil {
+					return err
+				}
+				own := filepath.Join(place.stateDir, "audit", "checkpoint-keys.json")
+				if _, err := os.Stat(own); keys == "" && err == nil {
+					keys = own
+				}
+			}
+			if files, err = audit.Order(files); err != nil {
+				return usage("read the log: %v", err)
+			}
+			opt := audit.VerifyOptions{Head: strings.ToLower(head), From: from}
+			if keys != "" {
+				if opt.Keys, err = audit.LoadKeys(keys); err != nil {
+					return usage("--keys: %v", err)
+				}
+			}
+			rep, err := audit.Verify(files, opt)
+			if err != nil {
+				return usage("read the log: %v", err)
+			}
+			if asJSON {
+				err = json.NewEncoder(a.stdout).Encode(rep)
+			} else {
+				err = printVerify(a.stdout, rep, keys)
+			}
+			if err != nil {
+				return err
+			}
+			if !rep.OK {
+				return &exitError{exitFailed, nil}
+			}
+			return nil
+		},
+	}
+	place.flags(cmd)
+	cmd.Flags().StringVar(&head, "head", "", "`HASH` that the chain must reach")
+	cmd.Flags().StringVar(&keys, "keys", "", "public checkpoint keys `FILE` (JWK set or PEM); signatures by others are bad")
+	cmd.Flags().Uint64Var(&from, "from", 0, "first `SEQ` to check: what is before it may be missing")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func printVerify(w io.Writer, rep audit.Report, keys string) error {
+	var b strings.Builder
+	if rep.Broken != nil {
+		fmt.Fprintf(&b, "broken   %s\n", rep.Broken)
+		if rep.Last > 0 {
+			fmt.Fprintf(&b, "whole    before that: seq %s to %s\n", audit.Group(int64(rep.First)), audit.Group(int64(rep.Last)))
+		}
+	} else {
+		last := ""
+		if at, err := time.Parse(time.RFC3339, rep.LastTime); err == nil {
+			last = ", last event " + audit.Age(at, time.Now())
+		}
+		fmt.Fprintf(&b, "whole    %d files, %s events, seq %s to %s%s\n", rep.Files, audit.Group(rep.Events), audit.Group(int64(rep.First)), audit.Group(int64(rep.Last)), last)
+		if keys == "" {
+			b.WriteString("signed   not checked (--keys FILE names the checkpoint keys)\n")
+		} else {
+			fmt.Fprintf(&b, "signed   up to seq %s\n", audit.Group(int64(rep.Signed)))
+		}
+		fmt.Fprintf(&b, "head     %s\n", rep.Head)
+	}
+	for _, f := range rep.Warnings {
+		fmt.Fprintf(&b, "warning  %s\n", f)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// expandLogs turns globs and folders into files; what matches nothing is an error.
+func expandLogs(args []string) ([]string, error) {
+	var files []string
+	for _, arg := range args {
+		st, err := os.Stat(arg)
+		switch {
+		case err == nil && st.IsDir():
+			found := 0
+			for _, pattern := range []string{"*.jsonl", "*.jsonl.gz"} {
+				in, err := filepath.Glob(filepath.Join(arg, pattern))
+				if err != nil {
+					return nil, usage("%s: %v", arg, err)
+				}
+				files = append(files, in...)
+				found += len(in)
+			}
+			if found == 0 {
+				return nil, usage("%s holds no .jsonl or .jsonl.gz files", arg)
+			}
+		case err == nil:
+			files = append(files, arg)
+		case strings.ContainsAny(arg, "*?["):
+			in, gerr := filepath.Glob(arg)
+			if gerr != nil {
+				return nil, usage("%s: %v", arg, gerr)
+			}
+			if len(in) == 0 {
+				return nil, usage("%s matches no file", arg)
+			}
+			files = append(files, in...)
+		default:
+			return nil, usage("read the log: %v", err)
+		}
+	}
+	slices.Sort(files)
+	return slices.Compact(files), nil
+}
+
+func newAuditHeadCmd(a *app) *cobra.Command {
+	var place logPlace
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "head",
+		Short:   "print the hash of the last event",
+		Long:    "Prints the hash, number and time of the last event. Kept on another machine, the hash proves later that nothing was cut off.",
+		Example: "  crawlgate audit head\n  crawlgate audit head | ssh backup 'cat >> gate-heads'",
+		Args:    cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if err := place.find(a); err != nil {
+				return err
+			}
+			h, err := audit.ReadHead(place.file)
+			if errors.Is(err, fs.ErrNotExist) {
+				return usage("no audit log at %s (a gate writes it; --state-dir or --file names another)", place.file)
+			}
+			if err != nil {
+				return fail("read the head: %v", err)
+			}
+			if asJSON {
+				return json.NewEncoder(a.stdout).Encode(h)
+			}
+			_, err = fmt.Fprintf(a.stdout, "%s  seq %d  %s\n", h.Head, h.Seq, h.Time.Format(time.RFC3339))
+			return err
+		},
+	}
+	place.flags(cmd)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// isHex64 tells whether s is a SHA-256 in hex.
+func isHex64(s string) bool {
+	if len(s) != 64 {
+		return false
+	}
+	for _, c := range s {
+		if !strings.ContainsRune("0123456789abcdefABCDEF", c) {
+			return false
+		}
+	}
+	return true
+}
