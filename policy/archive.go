@@ -1,0 +1,412 @@
+package policy
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	indexName  = "index.jsonl"
+	bodiesName = "bodies"
+	tidiedName = "tidied"
+	tmpPrefix  = ".tmp-"
+)
+
+// Version is one line of the archive's index: what a fetch of one file found, and how long it was used. A later line
+// with the same URL, agent and Effective replaces the one before: the file was read again and had not changed.
+type Version struct {
+	Host      string    `json:"host"`      // with port, unless it is the scheme's default
+	Effective time.Time `json:"effective"` // when this version was first seen
+	Status    int       `json:"status"`    // 0: unreachable, or no file of the site (a bot check)
+	File      string    `json:"file"`      // the body, relative to the archive; "" without one
+	SHA256    string    `json:"sha256"`
+
+	URL        string    `json:"url"`
+	Agent      string    `json:"agent"`
+	Class      string    `json:"class"`
+	Reason     string    `json:"reason,omitempty"` // for a failure
+	HTTPStatus int       `json:"http_status"`
+	Fetched    time.Time `json:"fetched"` // when it was last read or confirmed
+	Until      time.Time `json:"until"`   // not asked for again before
+	Bytes      int64     `json:"bytes,omitempty"`
+	Hops       int       `json:"hops,omitempty"`
+	Final      string    `json:"final,omitempty"`
+	ETag       string    `json:"etag,omitempty"`
+	Modified   string    `json:"last_modified,omitempty"`
+	Truncated  bool      `json:"truncated,omitempty"`
+	Failures   int       `json:"failures,omitempty"`
+	Note       string    `json:"note,omitempty"`
+	Good       *Version  `json:"good,omitempty"` // for a failure: the last version that could be read
+}
+
+// same tells whether b is the same version as v, read again.
+func (v *Version) same(b *Version) bool {
+	return v.URL == b.URL && v.Agent == b.Agent && v.Effective.Equal(b.Effective) && v.SHA256 == b.SHA256 && v.Class == b.Class
+}
+
+func versionOf(k key, c *copied) *Version {
+	v := &Version{
+		Host: k.host, URL: k.url(), Agent: k.agent, Class: c.class, Status: c.status, HTTPStatus: c.status, SHA256: c.sha,
+		Effective: c.from, Fetched: c.fetched, Until: c.expires, Hops: c.hops, Final: c.final, ETag: c.etag,
+		Modified: c.modified, Truncated: c.truncated,
+	}
+	if v.SHA256 != "" {
+		v.File = bodyFile(v.SHA256)
+	}
+	return v
+}
+
+func (v *Version) copied(token string, fallback []string) *copied {
+	return &copied{
+		class: v.Class, token: token, fallback: fallback, status: v.HTTPStatus, sha: v.SHA256, from: v.Effective,
+		fetched: v.Fetched, expires: v.Until, final: v.Final, etag: v.ETag, modified: v.Modified, hops: v.Hops,
+		truncated: v.Truncated,
+	}
+}
+
+func (v *Version) failure(cause error) *failure {
+	return &failure{
+		class: v.Class, reason: v.Reason, status: v.HTTPStatus, at: v.Fetched, next: v.Until, count: v.Failures,
+		note: v.Note, cause: cause,
+	}
+}
+
+func (v *Version) isGood() bool { return (&outcome{class: v.Class}).good() }
+
+// bodyFile is where a body is kept, relative to the archive.
+func bodyFile(sha string) string { return bodiesName + "/" + sha[:2] + "/" + sha + ".txt" }
+
+// Archive keeps every version of every robots.txt that was read: each body once, named by its SHA-256, and one line
+// per fetch in index.jsonl. What it returned from was synced to disk. It is safe for concurrent use, by one process.
+type Archive struct {
+	dir      string
+	maxAge   time.Duration
+	maxBytes int64
+	log      *slog.Logger
+
+	mu     sync.Mutex
+	index  *os.File
+	size   int64            // of the index
+	lines  int              // in the index
+	last   map[uint64]int64 // hash of URL and agent: where its last line starts
+	bodies int64            // bytes of bodies
+	next   time.Time        // of the next look at age and size
+	closed bool
+}
+
+// OpenArchive opens or makes the archive in dir (state_dir/robots), bounded by age and size as c says, and mends what a
+// crash left: a line cut off is removed, since nothing was judged by it. log may be nil.
+func OpenArchive(dir string, c Config, log *slog.Logger) (*Archive, error) {
+	if err := os.MkdirAll(filepath.Join(dir, bodiesName), 0o700); err != nil {
+		return nil, fmt.Errorf("robots archive: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, indexName), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("robots archive: %w", err)
+	}
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	a := &Archive{dir: dir, maxAge: c.ArchiveMaxAge, maxBytes: c.ArchiveMaxBytes, index: f, log: log}
+	for _, left := range leftovers(dir) {
+		_ = os.Remove(left)
+	}
+	if err := a.load(); err != nil {
+		return nil, errors.Join(fmt.Errorf("robots archive %s: %w", dir, err), f.Close())
+	}
+	// A marker tells when age was last looked at, so that short runs get to it too, and none does at its start.
+	if st, err := os.Stat(filepath.Join(dir, tidiedName)); err == nil {
+		a.next = st.ModTime().Add(tidyEvery)
+	}
+	return a, nil
+}
+
+// load reads the index from the start.
+func (a *Archive) load() error {
+	a.last, a.lines, a.size, a.bodies = make(map[uint64]int64), 0, 0, 0
+	seen := make(map[string]bool)
+	end, err := scanIndex(a.index, func(v *Version, off int64, _ int) {
+		a.last[hashKey(v.URL, v.Agent)] = off
+		a.lines++
+		if v.SHA256 != "" && !seen[v.SHA256] {
+			seen[v.SHA256] = true
+			a.bodies += v.Bytes
+		}
+	})
+	if err != nil {
+		return err
+	}
+	if err := a.index.Truncate(end); err != nil {
+		return err
+	}
+	a.size = end
+	return nil
+}
+
+// scanIndex calls f for each whole line that is a version, and returns where the last whole line ends. Lines that are
+// no version are passed over: a disk may have damaged them, and the others are still good.
+func scanIndex(r io.ReaderAt, f func(v *Version, off int64, n int)) (end int64, err error) {
+	br := bufio.NewReaderSize(io.NewSectionReader(r, 0, 1<<62), 64<<10)
+	for {
+		line, err := br.ReadBytes('\n')
+		if err == io.EOF {
+			return end, nil
+		}
+		if err != nil {
+			return end, err
+		}
+		var v Version
+		if json.Unmarshal(line, &v) == nil && v.valid() {
+			f(&v, end, len(line))
+		}
+		end += int64(len(line))
+	}
+}
+
+// valid tells whether a line can be used; a body's name in particular must not lead out of the archive.
+func (v *Version) valid() bool {
+	if v.URL == "" || v.Effective.IsZero() || v.Class == "" {
+		return false
+	}
+	if v.SHA256 == "" {
+		return v.File == ""
+	}
+	if len(v.SHA256) != 64 || strings.Trim(v.SHA256, "0123456789abcdef") != "" {
+		return false
+	}
+	return v.File == bodyFile(v.SHA256) && (v.Good == nil || v.Good.valid())
+}
+
+// hashKey is FNV-1a; a collision is noticed when the line is read.
+func hashKey(url, agent string) uint64 {
+	h := uint64(14695981039346656037)
+	for _, s := range [...]string{url, "\n", agent} {
+		for i := range len(s) {
+			h = (h ^ uint64(s[i])) * 1099511628211
+		}
+	}
+	return h
+}
+
+// store adds a version. When it returns nil, body and line are on disk.
+func (a *Archive) store(v *Version, body []byte) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return os.ErrClosed
+	}
+	if v.SHA256 != "" {
+		v.File = bodyFile(v.SHA256)
+		fresh, err := a.writeBody(v.File, body)
+		if err != nil {
+			return err
+		}
+		if fresh {
+			a.bodies += int64(len(body))
+		}
+	}
+	line, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	line = append(line, '\n')
+	if _, err := a.index.WriteAt(line, a.size); err != nil {
+		return errors.Join(err, a.index.Truncate(a.size))
+	}
+	if err := a.index.Sync(); err != nil {
+		return errors.Join(err, a.index.Truncate(a.size))
+	}
+	a.last[hashKey(v.URL, v.Agent)] = a.size
+	a.size += int64(len(line))
+	a.lines++
+	now := time.Now()
+	if now.After(a.next) || a.maxBytes > 0 && a.bodies+a.size > a.maxBytes {
+		if err := a.tidy(now); err != nil { // the version itself is on disk
+			a.log.Error("robots archive could not be tidied", "err", err)
+		}
+	}
+	return nil
+}
+
+// writeBody puts a body in place under its final name only when it is whole and synced.
+func (a *Archive) writeBody(file string, body []byte) (fresh bool, err error) {
+	path := filepath.Join(a.dir, filepath.FromSlash(file))
+	if st, err := os.Stat(path); err == nil && st.Size() == int64(len(body)) {
+		return false, nil
+	}
+	if body == nil {
+		body = []byte{}
+	}
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return false, err
+	}
+	return true, writeSynced(dir, path, func(w io.Writer) error {
+		_, err := w.Write(body)
+		return err
+	})
+}
+
+// writeSynced writes a file under a temporary name, syncs it, gives it its name and syncs the folder.
+func writeSynced(dir, path string, write func(io.Writer) error) (err error) {
+	f, err := os.CreateTemp(dir, tmpPrefix+"*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = f.Close()
+			_ = os.Remove(f.Name())
+		}
+	}()
+	w := bufio.NewWriter(f)
+	if err := write(w); err != nil {
+		return err
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	return syncDir(dir)
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// Body returns an archived body and checks it against its name.
+func (a *Archive) Body(sha string) ([]byte, error) {
+	if len(sha) != 64 || strings.Trim(sha, "0123456789abcdef") != "" {
+		return nil, fmt.Errorf("%q is no SHA-256 in hex", sha)
+	}
+	return readBodyFile(a.dir, sha)
+}
+
+// Latest returns the last version of a file that an agent read; url is the one of the robots.txt.
+func (a *Archive) Latest(url, agent string) (Version, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	off, ok := a.last[hashKey(url, agent)]
+	if !ok || a.closed {
+		return Version{}, false
+	}
+	line, err := bufio.NewReader(io.NewSectionReader(a.index, off, a.size-off)).ReadBytes('\n')
+	var v Version
+	if err != nil || json.Unmarshal(line, &v) != nil || !v.valid() || v.URL != url || v.Agent != agent {
+		return Version{}, false
+	}
+	return v, true
+}
+
+// At returns the version that was in force at a moment: the last one seen before it. It reads the index from the start.
+func (a *Archive) At(url, agent string, t time.Time) (Version, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var found Version
+	ok := false
+	if a.closed {
+		return found, ok
+	}
+	_, err := scanIndex(a.index, func(v *Version, _ int64, _ int) {
+		if v.URL != url || v.Agent != agent || v.Effective.After(t) {
+			return
+		}
+		// Lines stand in the order of the fetches; one that confirms a version after t still tells of that version.
+		if !ok || !v.Effective.Before(found.Effective) {
+			if ok && found.same(v) && v.Fetched.After(t) {
+				return
+			}
+			found, ok = *v, true
+		}
+	})
+	return found, ok && err == nil
+}
+
+// Close ends the use of the archive.
+func (a *Archive) Close() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return nil
+	}
+	a.closed = true
+	return a.index.Close()
+}
+
+// restore compiles the last version of a file, as long as it is good for anything.
+func (a *Archive) restore(k key, token string, fallback []string) (*state, error) {
+	v, ok := a.Latest(k.url(), k.agent)
+	if !ok || time.Since(v.Fetched) > 30*maxAge {
+		return nil, nil
+	}
+	return a.compile(&v, token, fallback)
+}
+
+// restoreAt compiles the version in force at a moment.
+func (a *Archive) restoreAt(k key, t time.Time, token string, fallback []string) (*state, error) {
+	v, ok := a.At(k.url(), k.agent, t)
+	if !ok {
+		return nil, nil
+	}
+	return a.compile(&v, token, fallback)
+}
+
+func (a *Archive) compile(v *Version, token string, fallback []string) (*state, error) {
+	st := &state{}
+	good := v
+	if !v.isGood() {
+		st.fail = v.failure(nil)
+		good = v.Good
+	}
+	if good == nil {
+		return st, nil
+	}
+	c := good.copied(token, fallback)
+	if c.class == ClassNoMatch {
+		body, err := readBodyFile(a.dir, c.sha)
+		if err != nil {
+			return nil, err
+		}
+		c.compile(body)
+	}
+	st.good = c
+	return st, nil
+}
+
+// readBodyFile reads a body, and refuses one whose bytes are not those of its name.
+func readBodyFile(dir, sha string) ([]byte, error) {
+	f, err := os.Open(filepath.Join(dir, filepath.FromSlash(bodyFile(sha))))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	body, err := io.ReadAll(io.LimitReader(f, MaxBody+2))
+	if err != nil {
+		return nil, err
+	}
+	if got := hexSum(body); got != sha {
+		return nil, fmt.Errorf("archived body %s is damaged", sha)
+	}
+	return body, nil
+}

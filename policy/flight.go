@@ -1,0 +1,173 @@
+package policy
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"sync"
+	"time"
+)
+
+// flight is one fetch that somebody waits for.
+type flight struct {
+	mu        sync.Mutex
+	waiting   int
+	deadline  time.Time // of the waiter that waits longest; zero: somebody has no limit
+	requester any
+}
+
+// left is the time the longest waiter still has: 0 for no limit, and at least a moment.
+func (f *flight) left() time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.deadline.IsZero() {
+		return 0
+	}
+	return max(time.Until(f.deadline), time.Millisecond)
+}
+
+// wanted tells whether anybody still waits.
+func (f *flight) wanted() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.waiting > 0 && (f.deadline.IsZero() || time.Now().Before(f.deadline))
+}
+
+// join makes the caller a waiter for k; leave must be called.
+func (p *Policy) join(k key, q *Query) *flight {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	fl := p.flights[k]
+	if fl == nil {
+		fl = &flight{requester: q.Requester, deadline: time.Now()}
+		p.flights[k] = fl
+	}
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	first := fl.waiting == 0
+	fl.waiting++
+	end := time.Now().Add(q.Wait)
+	switch {
+	case q.Wait <= 0:
+		fl.deadline = time.Time{}
+	case first || !fl.deadline.IsZero() && end.After(fl.deadline):
+		fl.deadline = end
+	}
+	return fl
+}
+
+func (p *Policy) leave(k key, fl *flight) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	fl.waiting--
+	if fl.waiting == 0 && p.flights[k] == fl {
+		delete(p.flights, k)
+	}
+}
+
+// fetched is what a flight brings: a state, or the word that our own side refused.
+type fetched struct {
+	state *state
+	ours  *FetchError
+	cause error
+	retry time.Duration // our own side said when to come back, after a failure of the site
+}
+
+// fetch reads the file, tries again while that may help and somebody waits, and stores what it found. One fetch per
+// key runs at a time; a waiter that leaves does not stop it.
+func (p *Policy) fetch(ctx context.Context, k key, q *Query, fl *flight) fetched {
+	old := p.lookup(k, q)
+	if old != nil && !old.due(time.Now()) {
+		return fetched{state: old}
+	}
+	var good *copied
+	count := 0
+	if old != nil {
+		good = old.good
+		if old.fail != nil {
+			count = old.fail.count
+		}
+	}
+	retries := q.Profile.Retries
+	if q.Profile.WhenUnreadable == Allow {
+		retries = 0
+	}
+	var last *outcome
+	var res fetched
+	for try := 0; ; try++ {
+		o := p.read(ctx, k, good, fl)
+		if o.ours != nil {
+			if last == nil {
+				return fetched{ours: o.ours, cause: o.err}
+			}
+			res.retry = o.ours.RetryAfter // what the site did is the better word
+			break
+		}
+		last = o
+		if o.good() || !o.again || try >= retries || !fl.wanted() {
+			break
+		}
+	}
+	v := p.version(k, last, good, count+1)
+	if !last.good() {
+		res.state = &state{good: good, fail: v.failure(last.err)}
+	} else {
+		c := v.copied(q.Token, q.Fallback)
+		switch {
+		case last.confirm:
+			c.group, c.named = good.group, good.named
+		case last.class == ClassNoMatch:
+			c.compile(last.body)
+		}
+		res.state = &state{good: c}
+	}
+	p.keep(k, res.state, v, last.body)
+	return res
+}
+
+// version describes what a fetch found, as the archive keeps it.
+func (p *Policy) version(k key, o *outcome, good *copied, count int) *Version {
+	now := o.received.UTC()
+	v := &Version{
+		Host: k.host, URL: k.url(), Agent: k.agent, Class: o.class, Status: o.status, HTTPStatus: o.status,
+		Effective: now, Fetched: now, Hops: o.hops, Final: o.final, Note: o.note,
+	}
+	if !o.good() {
+		v.Reason, v.Failures = o.reason, count
+		v.Until = now.Add(min(maxFail, minFail<<min(count-1, 6)))
+		if o.class != ClassRateLimited && o.status < 500 {
+			v.Status = 0 // unreachable, for whoever judges by the archive: a check served with 200 is no file
+		}
+		if good != nil {
+			v.Good = versionOf(k, good)
+		}
+		return v
+	}
+	v.Until = now.Add(lifetime(o.header))
+	if o.confirm {
+		v.Status, v.HTTPStatus = good.status, good.status
+		v.SHA256, v.Truncated, v.Effective = good.sha, good.truncated, good.from
+		v.ETag, v.Modified = good.etag, good.modified
+	} else if o.class == ClassNoMatch {
+		// One octet more than is parsed is kept, so that whoever parses it again knows that the last line is cut.
+		v.SHA256, v.Truncated = hexSum(o.body), len(o.body) > MaxBody
+		v.Bytes = int64(len(o.body))
+	}
+	if e := o.header.Get("ETag"); e != "" && len(e) <= 256 {
+		v.ETag = e
+	}
+	if m := o.header.Get("Last-Modified"); m != "" && len(m) <= 64 {
+		v.Modified = m
+	}
+	if good != nil && good.class == v.Class && good.sha == v.SHA256 && good.status == v.Status {
+		v.Effective = good.from
+	}
+	return v
+}
+
+func hexSum(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}

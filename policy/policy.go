@@ -1,0 +1,402 @@
+package policy
+
+import (
+	"context"
+	"log/slog"
+	"net/url"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+)
+
+// Policy answers whether a site allows a URL. It is safe for concurrent use.
+type Policy struct {
+	fetcher Fetcher
+	archive *Archive
+	log     *slog.Logger
+	markers []ChallengeMarker
+	cache   *cache
+	group   singleflight.Group
+
+	mu      sync.Mutex
+	flights map[key]*flight
+	pending map[key]unstored // read, but not stored yet: nothing is judged by it
+	binds   *bindings
+
+	fetches, checks atomic.Int64
+}
+
+// unstored is a version that the archive could not take.
+type unstored struct {
+	state *state
+	v     *Version
+	body  []byte
+	tried time.Time
+}
+
+// New makes a Policy. a may be nil: then only memory is used and questions about the past have no answer. log may be nil.
+func New(c Config, f Fetcher, a *Archive, log *slog.Logger) *Policy {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	markers := c.ChallengeMarkers
+	if markers == nil {
+		markers = ChallengeMarkers()
+	}
+	return &Policy{
+		fetcher: f, archive: a, log: log, markers: markers, cache: newCache(c.CacheBytes),
+		flights: make(map[key]*flight), pending: make(map[key]unstored), binds: newBindings(a, log),
+	}
+}
+
+// Stats are figures for metrics.
+type Stats struct {
+	Checks, Exchanges int64 // since the start: questions asked, requests sent for robots.txt
+	Entries           int   // files in memory
+	Bytes             int64 // roughly what they occupy
+	Waiting           int   // callers that wait for a file
+}
+
+// Stats tells how much is kept and was done.
+func (p *Policy) Stats() Stats {
+	s := Stats{Checks: p.checks.Load(), Exchanges: p.fetches.Load()}
+	s.Entries, s.Bytes = p.cache.stats()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, fl := range p.flights {
+		fl.mu.Lock()
+		s.Waiting += fl.waiting
+		fl.mu.Unlock()
+	}
+	return s
+}
+
+// Check answers one question. It reads robots.txt when it is not known, and returns early when ctx ends (Cause is then
+// the context's error). It never answers "allowed" because something failed, unless the profile says so.
+func (p *Policy) Check(ctx context.Context, q Query) Verdict {
+	p.checks.Add(1)
+	var v Verdict
+	if q.URL == nil || q.URL.Host == "" {
+		v.refuse(ReasonUnreadable, ClassInvalidURL)
+		return v
+	}
+	var buf [1024]byte
+	target := appendTarget(buf[:0], q.URL)
+	if itself(target) {
+		v.allow(ClassRobotsItself)
+		return v
+	}
+	if q.Profile.Mode == ModeIgnore {
+		v.allow(ClassNotConsulted)
+		return v
+	}
+	k := keyOf(q.URL, q.Agent)
+	if !q.At.IsZero() {
+		p.checkPast(&v, k, &q, target)
+		return v
+	}
+	now := time.Now()
+	st := p.lookup(k, &q)
+	switch {
+	case q.CacheOnly:
+		// Rules that were read bind a little longer than they are fresh; a failure says nothing about rules.
+		if st == nil || st.good == nil || now.Sub(st.good.fetched) > maxAge {
+			v.allow(ClassNotConsulted)
+			return v
+		}
+		p.judge(&v, st.good, &q, target, now)
+	case st != nil && !st.due(now):
+		p.decide(&v, k, st, &q, target, now)
+	default:
+		p.wait(ctx, &v, k, &q, target)
+	}
+	p.bound(&v, &q)
+	return v
+}
+
+// keyOf names the file that binds a URL: ws and wss share it with http and https.
+func keyOf(u *url.URL, agent string) key {
+	k := key{u.Scheme, u.Host, agent}
+	switch k.scheme {
+	case "ws":
+		k.scheme = "http"
+	case "wss":
+		k.scheme = "https"
+	}
+	return k
+}
+
+// itself tells whether a canonical target is /robots.txt, dot segments resolved.
+func itself(target []byte) bool {
+	if hasDotSegment(target[:pathLen(target)]) {
+		target = resolveDots(target)
+	}
+	return isRobotsTxt(target)
+}
+
+// due tells whether the file must be asked for again.
+func (s *state) due(now time.Time) bool {
+	if s.fail != nil {
+		return !now.Before(s.fail.next)
+	}
+	return !now.Before(s.good.expires)
+}
+
+// lookup finds what is known about a file, in memory or, after a restart or an eviction, in the archive.
+func (p *Policy) lookup(k key, q *Query) *state {
+	st := p.cache.get(k)
+	if st != nil && (st.good == nil || st.good.binds(q.Token, q.Fallback)) {
+		return st
+	}
+	if p.archive == nil {
+		return nil
+	}
+	st, err := p.archive.restore(k, q.Token, q.Fallback)
+	if err != nil {
+		p.log.Warn("robots.txt could not be restored from the archive; it is read again", "host", k.host, "err", err)
+		return nil
+	}
+	if st != nil {
+		p.cache.put(k, st)
+	}
+	return st
+}
+
+// binds tells whether the copy was compiled for these tokens: an agent's token can change with its configuration.
+func (c *copied) binds(token string, fallback []string) bool {
+	return c.class != ClassNoMatch || c.token == token && slices.Equal(c.fallback, fallback)
+}
+
+// compile reads a body for the tokens of the copy.
+func (c *copied) compile(body []byte) {
+	rs := Parse(body)
+	c.group = rs.Group(c.token, c.fallback...)
+	c.named = c.group
+	if t := c.group.token; t == "" || t == star {
+		c.named = &Group{firstNo: -1, sitemaps: c.group.sitemaps, hosts: c.group.hosts, truncated: c.group.truncated}
+	}
+	c.truncated = c.truncated || rs.truncated
+}
+
+// wait has the file fetched, together with everybody who asks for the same, and judges by what came.
+func (p *Policy) wait(ctx context.Context, v *Verdict, k key, q *Query, target []byte) {
+	v.RobotsURL = k.url()
+	if q.Wait < 0 {
+		v.refuse(ReasonUnreadable, ClassWaitedTooLong)
+		v.RetryAfter = time.Second
+		return
+	}
+	fl := p.join(k, q)
+	defer p.leave(k, fl)
+	shared := *q // the caller's query must not be reached by a fetch that outlives the caller
+	ch := p.group.DoChan(k.scheme+"\n"+k.host+"\n"+k.agent, func() (any, error) {
+		return p.fetch(context.WithoutCancel(ctx), k, &shared, fl), nil
+	})
+	var late <-chan time.Time
+	if q.Wait > 0 {
+		t := time.NewTimer(q.Wait)
+		defer t.Stop()
+		late = t.C
+	}
+	select {
+	case <-ctx.Done():
+		v.refuse(ReasonUnreadable, ClassWaitedTooLong)
+		v.Cause = context.Cause(ctx)
+	case <-late:
+		v.refuse(ReasonUnreadable, ClassWaitedTooLong)
+		v.RetryAfter = 5 * time.Second
+		v.Notes = append(v.Notes, "robots.txt was not there within the time the caller waits")
+	case r := <-ch:
+		if r.Err != nil {
+			v.refuse(ReasonUnreadable, ClassUnreachable)
+			v.Cause = r.Err
+			return
+		}
+		p.land(v, k, q, target, r.Val.(fetched))
+	}
+}
+
+// land judges by what a flight brought.
+func (p *Policy) land(v *Verdict, k key, q *Query, target []byte, f fetched) {
+	if f.ours != nil {
+		v.refuse(f.ours.Reason, f.ours.Class)
+		v.RetryAfter, v.Cause = f.ours.RetryAfter, f.cause
+		return
+	}
+	st := f.state
+	if st.good != nil && !st.good.binds(q.Token, q.Fallback) {
+		// Another waiter's tokens: only while a changed configuration comes into force.
+		if st = p.lookup(k, q); st == nil {
+			v.refuse(ReasonUnreadable, ClassUnreachable)
+			v.RetryAfter = time.Second
+			return
+		}
+	}
+	p.decide(v, k, st, q, target, time.Now())
+	if !v.Allowed {
+		v.RetryAfter = max(v.RetryAfter, f.retry)
+	}
+}
+
+// decide judges by a state: by the copy while it may be used, else by what failed.
+func (p *Policy) decide(v *Verdict, k key, st *state, q *Query, target []byte, now time.Time) {
+	v.RobotsURL = k.url()
+	if p.archive != nil && !p.stored(k, st, now) {
+		v.refuse(ReasonAudit, ClassNotArchived)
+		v.RetryAfter = storeAgain
+		return
+	}
+	if st.fail == nil {
+		p.judge(v, st.good, q, target, now)
+		return
+	}
+	if st.usable(&q.Profile, now) {
+		v.Stale = true
+		p.judge(v, st.good, q, target, now)
+		return
+	}
+	st.fail.refuse(v, &q.Profile, now)
+}
+
+// usable tells whether the last good copy stands in for a file that cannot be read just now (RFC 9309 2.4).
+func (s *state) usable(c *ProfileConfig, now time.Time) bool {
+	if s.good == nil || c.StaleOnError == Deny {
+		return false
+	}
+	if s.fail.class != ClassUnreachable && s.fail.class != ClassRateLimited {
+		return false
+	}
+	return now.Before(s.good.fetched.Add(max(maxAge, c.StaleUse)))
+}
+
+// refuse answers for a file that cannot be read.
+func (f *failure) refuse(v *Verdict, c *ProfileConfig, now time.Time) {
+	v.Status, v.FetchedAt, v.Expires, v.Cause = f.status, f.at, f.next, f.cause
+	if f.note != "" {
+		v.Notes = append(v.Notes, f.note)
+	}
+	if c.WhenUnreadable == Allow {
+		v.allow(ClassUnreadableAllow)
+		return
+	}
+	v.refuse(f.reason, f.class)
+	v.RetryAfter = max(f.next.Sub(now), time.Second)
+}
+
+// judge answers by a copy.
+func (p *Policy) judge(v *Verdict, c *copied, q *Query, target []byte, now time.Time) {
+	v.Status, v.SHA256, v.FetchedAt, v.Expires = c.status, c.sha, c.fetched, c.expires
+	if v.RobotsURL == "" {
+		v.RobotsURL = q.URL.Scheme + "://" + q.URL.Host + "/robots.txt"
+	}
+	switch c.class {
+	case ClassTooManyRedirects:
+		v.allow(ClassNoRobots)
+		if q.Profile.TooManyRedirects == Deny {
+			v.unreadable(ClassTooManyRedirects, c, &q.Profile, now)
+		}
+		return
+	case ClassNoRobots:
+		v.allow(ClassNoRobots)
+		if q.Profile.On401403 == Deny && (c.status == 401 || c.status == 403) {
+			v.unreadable(ClassForbidden, c, &q.Profile, now)
+		}
+		return
+	}
+	g := c.group
+	if q.Profile.Mode == ModeNamed {
+		g = c.named
+	}
+	stopOn := q.Profile.StopOn
+	if stopOn == nil {
+		stopOn = q.StopOn
+	}
+	g.decide(v, target, Options{
+		StopOn: stopOn, NamedGroupStopsAll: q.Profile.NamedGroupStopsAll, EnforceVisitTime: q.Profile.VisitTime == Enforce, At: now,
+	})
+	v.Truncated = c.truncated
+}
+
+// unreadable answers for an absent file that the profile takes for an unreadable one.
+func (v *Verdict) unreadable(class string, c *copied, pc *ProfileConfig, now time.Time) {
+	if pc.WhenUnreadable == Allow {
+		v.allow(ClassUnreadableAllow)
+		return
+	}
+	v.refuse(ReasonUnreadable, class)
+	v.RetryAfter = max(c.expires.Sub(now), time.Second)
+}
+
+// checkPast judges by the version that was in force at a moment.
+func (p *Policy) checkPast(v *Verdict, k key, q *Query, target []byte) {
+	v.RobotsURL = k.url()
+	var st *state
+	var err error
+	if p.archive != nil {
+		st, err = p.archive.restoreAt(k, q.At, q.Token, q.Fallback)
+	}
+	if st == nil {
+		v.refuse(ReasonUnreadable, ClassNoVersion)
+		v.Cause = err
+		v.Notes = append(v.Notes, "the archive holds no version of this file for that time")
+		return
+	}
+	if st.fail != nil {
+		if st.usable(&q.Profile, q.At) {
+			v.Stale = true
+			p.judge(v, st.good, q, target, q.At)
+			return
+		}
+		st.fail.refuse(v, &q.Profile, q.At)
+		return
+	}
+	p.judge(v, st.good, q, target, q.At)
+	if q.At.After(st.good.expires) {
+		v.Notes = append(v.Notes, "the file had last been read at "+st.good.fetched.Format(time.RFC3339)+" and was not in use at that time")
+	}
+}
+
+// storeAgain is how long to wait before the archive is tried again.
+const storeAgain = 5 * time.Second
+
+// keep stores a fetched state: on disk first, then in memory. What cannot be stored is kept aside, so that the site is
+// not asked again, and nothing is judged by it until it is on disk.
+func (p *Policy) keep(k key, st *state, v *Version, body []byte) {
+	if p.archive != nil {
+		if err := p.archive.store(v, body); err != nil {
+			p.log.Error("robots.txt could not be archived; nothing is judged by it until it is", "host", k.host, "err", err)
+			p.mu.Lock()
+			p.pending[k] = unstored{st, v, body, time.Now()}
+			p.mu.Unlock()
+		} else {
+			p.mu.Lock()
+			delete(p.pending, k)
+			p.mu.Unlock()
+		}
+	}
+	p.cache.put(k, st)
+}
+
+// stored tells whether a state is on disk, trying again now and then if it is not.
+func (p *Policy) stored(k key, st *state, now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	u, ok := p.pending[k]
+	if !ok || u.state != st {
+		return true
+	}
+	if now.Sub(u.tried) < storeAgain {
+		return false
+	}
+	u.tried = now
+	p.pending[k] = u
+	if err := p.archive.store(u.v, u.body); err != nil {
+		p.log.Error("robots.txt could not be archived", "host", k.host, "err", err)
+		return false
+	}
+	delete(p.pending, k)
+	return true
+}
