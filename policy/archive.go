@@ -104,8 +104,8 @@ type Archive struct {
 }
 
 // OpenArchive opens or makes the archive in dir (state_dir/robots), bounded by age and size as c says, and mends what a
-// crash left: a line cut off is removed, since nothing was judged by it. log may be nil.
-func OpenArchive(dir string, c Config, log *slog.Logger) (*Archive, error) {
+// crash left: a line cut off is removed, since nothing was judged by it.
+func OpenArchive(dir string, c Config) (*Archive, error) {
 	if err := os.MkdirAll(filepath.Join(dir, bodiesName), 0o700); err != nil {
 		return nil, fmt.Errorf("robots archive: %w", err)
 	}
@@ -113,10 +113,9 @@ func OpenArchive(dir string, c Config, log *slog.Logger) (*Archive, error) {
 	if err != nil {
 		return nil, fmt.Errorf("robots archive: %w", err)
 	}
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
+	a := &Archive{
+		dir: dir, maxAge: c.ArchiveMaxAge, maxBytes: c.ArchiveMaxBytes, index: f, log: slog.New(slog.DiscardHandler),
 	}
-	a := &Archive{dir: dir, maxAge: c.ArchiveMaxAge, maxBytes: c.ArchiveMaxBytes, index: f, log: log}
 	for _, left := range leftovers(dir) {
 		_ = os.Remove(left)
 	}
@@ -128,6 +127,13 @@ func OpenArchive(dir string, c Config, log *slog.Logger) (*Archive, error) {
 		a.next = st.ModTime().Add(tidyEvery)
 	}
 	return a, nil
+}
+
+// logTo says where trouble that stops nothing is told.
+func (a *Archive) logTo(log *slog.Logger) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.log = log
 }
 
 // load reads the index from the start.

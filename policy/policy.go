@@ -46,6 +46,9 @@ func New(c Config, f Fetcher, a *Archive, log *slog.Logger) *Policy {
 	if markers == nil {
 		markers = ChallengeMarkers()
 	}
+	if a != nil {
+		a.logTo(log)
+	}
 	return &Policy{
 		fetcher: f, archive: a, log: log, markers: markers, cache: newCache(c.CacheBytes),
 		flights: make(map[key]*flight), pending: make(map[key]unstored), binds: newBindings(a, log),
