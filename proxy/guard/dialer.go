@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"strconv"
@@ -103,7 +104,8 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	out := &Conn{Conn: conn, resolved: addresses(set), remote: netip.AddrPortFrom(at.addr, port)}
 	if at.exception != nil {
 		out.exception = at.exception.name
-		d.log.Debug("exception used", "host", h.Name, "address", out.remote.String(), "exception", out.exception)
+		d.log.LogAttrs(ctx, slog.LevelDebug, "exception used",
+			slog.String("host", h.Name), slog.Any("address", out.remote), slog.String("exception", out.exception))
 	}
 	return out, nil
 }
@@ -113,6 +115,9 @@ func (d *Dialer) dialAny(ctx context.Context, h Host, port uint16, set []checked
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel() // an open connection does not depend on it
 	first, second := lanes(set)
+	if len(second) == 0 {
+		return d.dialLane(ctx, h, port, first)
+	}
 	type result struct {
 		conn net.Conn
 		at   checked

@@ -12,21 +12,20 @@ import (
 // resolver asks DNS. It never uses libc: no inet_aton spellings, no mDNS, the
 // same behaviour on every build.
 type resolver struct {
-	network string // ip, ip4 or ip6
-	// servers, one net.Resolver each; one nil-dialling resolver: the system's
-	each []*net.Resolver
+	network string   // ip, ip4 or ip6
+	servers []string // one empty entry: the system's configuration
 }
 
 func newResolver(servers []string, family string) *resolver {
-	r := &resolver{network: map[string]string{"ipv4": "ip4", "ipv6": "ip6"}[family]}
-	if r.network == "" {
-		r.network = "ip"
+	r := &resolver{network: "ip", servers: servers}
+	switch family {
+	case "ipv4":
+		r.network = "ip4"
+	case "ipv6":
+		r.network = "ip6"
 	}
 	if len(servers) == 0 {
-		r.each = []*net.Resolver{{PreferGo: true, Dial: dialServer("")}}
-	}
-	for _, s := range servers {
-		r.each = append(r.each, &net.Resolver{PreferGo: true, Dial: dialServer(s)})
+		r.servers = []string{""}
 	}
 	return r
 }
@@ -36,34 +35,36 @@ func newResolver(servers []string, family string) *resolver {
 // Each gets an equal share of the time that is left.
 func (r *resolver) lookup(ctx context.Context, name string) ([]netip.Addr, error) {
 	var err error
-	for i, one := range r.each {
+	for i, server := range r.servers {
 		var addrs []netip.Addr
-		addrs, err = r.ask(ctx, one, name, len(r.each)-i)
+		addrs, err = r.ask(ctx, server, name, len(r.servers)-i)
 		if err == nil {
 			return addrs, nil
 		}
-		if e := (*ResolveError)(nil); errors.As(err, &e) && e.NotFound {
-			return nil, err
-		}
-		if ctx.Err() != nil {
+		var e *ResolveError
+		if errors.As(err, &e) && e.NotFound || ctx.Err() != nil {
 			break
 		}
 	}
 	return nil, err
 }
 
-// ask is one question to one server, the name with a trailing dot: no search
-// list may turn it into another name.
-func (r *resolver) ask(ctx context.Context, one *net.Resolver, name string, left int) ([]netip.Addr, error) {
-	if deadline, ok := ctx.Deadline(); ok && left > 1 {
+// ask puts the question to one server, the name with a trailing dot: no search
+// list may turn it into another name. The net.Resolver is new each time, since
+// one that is kept shares the answer between dials that overlap.
+func (r *resolver) ask(ctx context.Context, server, name string, left int) ([]netip.Addr, error) {
+	asked := &asked{server: server}
+	if deadline, ok := ctx.Deadline(); ok {
+		share := time.Until(deadline) / time.Duration(left)
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/time.Duration(left))
+		ctx, cancel = context.WithTimeout(ctx, share)
 		defer cancel()
+		asked.patience = share / tries(server)
 	}
-	codes := &rcodes{}
-	addrs, err := one.LookupNetIP(context.WithValue(ctx, rcodesKey{}, codes), r.network, name+".")
+	one := net.Resolver{PreferGo: true, Dial: asked.dial}
+	addrs, err := one.LookupNetIP(ctx, r.network, name+".")
 	if err != nil {
-		return nil, resolveError(name, err, codes.last())
+		return nil, resolveError(name, err, asked.rcode())
 	}
 	out := addrs[:0]
 	seen := make(map[netip.Addr]bool, len(addrs))
@@ -76,21 +77,23 @@ func (r *resolver) ask(ctx context.Context, one *net.Resolver, name string, left
 	return out, nil
 }
 
+// resolveError names what net.Resolver says. rcode is what the server said,
+// where that was seen: net.Resolver does not tell "no such name" from "no
+// address of this name".
 func resolveError(name string, err error, rcode string) *ResolveError {
 	out := &ResolveError{Class: classDNSError, Host: name, Err: err}
 	var e *net.DNSError
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &e) && e.IsTimeout:
 		out.Class = classDNSTimeout
-	case errors.As(err, &e) && e.IsNotFound:
+	case errors.As(err, &e) && e.IsNotFound && rcode == noError:
 		out.NotFound = true
-		if rcode == "NOERROR" { // the name is there and has no address
-			out.Class = classDNSNoAddress
-		} else {
-			out.RCode = "NXDOMAIN"
+		out.Class = classDNSNoAddress
+	default:
+		out.NotFound = e != nil && e.IsNotFound
+		if rcode != noError {
+			out.RCode = rcode
 		}
-	case rcode != "NOERROR":
-		out.RCode = rcode
 	}
 	return out
 }

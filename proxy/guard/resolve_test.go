@@ -456,9 +456,8 @@ func TestCallerLeaves(t *testing.T) {
 	}
 }
 
-// TestSharedLookup: dials of one name at one time may share a lookup, and each
-// checks and dials its own result.
-func TestSharedLookup(t *testing.T) {
+// TestOverlap: dials of one name at one time do not share a lookup.
+func TestOverlap(t *testing.T) {
 	s := dnstest.New(t, reply(dnstest.Reply{Addrs: addrs("93.184.215.14"), Delay: 50 * time.Millisecond}))
 	d, f := withDNS(t, Defaults(), s.Addr)
 	var wg sync.WaitGroup
@@ -470,10 +469,63 @@ func TestSharedLookup(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if n := s.Count("www.example.net", typeA); n < 1 || n > 8 {
+	if n := s.Count("www.example.net", typeA); n != 8 {
 		t.Errorf("%d lookups for 8 dials", n)
 	}
 	if got := f.dialled(); len(got) != 8 {
 		t.Errorf("dialled %v", got)
+	}
+}
+
+// TestLostDatagram: a question without an answer is sent again within the time
+// of one lookup.
+func TestLostDatagram(t *testing.T) {
+	var mu sync.Mutex
+	lost := map[dnsmessage.Type]bool{}
+	s := dnstest.New(t, func(q dnstest.Question) dnstest.Reply {
+		mu.Lock()
+		defer mu.Unlock()
+		first := !lost[q.Type]
+		lost[q.Type] = true
+		return dnstest.Reply{Drop: first, Addrs: addrs("93.184.215.14")}
+	})
+	conf := Defaults()
+	conf.DNSTimeout = time.Second
+	d, _ := withDNS(t, conf, s.Addr)
+	if got := classOf(dial(t, d, "www.example.net:443")); got != Public {
+		t.Errorf("class %s, want %s", got, Public)
+	}
+	if a, aaaa := s.Count("www.example.net", typeA), s.Count("www.example.net", typeAAAA); a != 2 || aaaa != 2 {
+		t.Errorf("%d A and %d AAAA questions", a, aaaa)
+	}
+}
+
+// TestSystemServer: without egress.dns the address and the network come from
+// the system's configuration.
+func TestSystemServer(t *testing.T) {
+	s := dnstest.New(t, reply(dnstest.Reply{}))
+	for _, network := range []string{"udp", "tcp"} {
+		c, err := (&asked{}).dial(t.Context(), network, s.Addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := c.RemoteAddr(); got.String() != s.Addr || got.Network() != network {
+			t.Errorf("connected to %v over %s", got, got.Network())
+		}
+		c.Close()
+	}
+	if got := newResolver(nil, "both").servers; !slices.Equal(got, []string{""}) {
+		t.Errorf("servers %q", got)
+	}
+}
+
+// TestHyphens: Go's resolver knows no label that begins or ends with a hyphen.
+// Such a host is not found, and no server is said to have said so.
+func TestHyphens(t *testing.T) {
+	s := dnstest.New(t, reply(dnstest.Reply{Addrs: addrs("93.184.215.14")}))
+	d, _ := withDNS(t, Defaults(), s.Addr)
+	var re *ResolveError
+	if err := dial(t, d, "-a.example.net:443"); !errors.As(err, &re) || re.Class != classDNSError || !re.NotFound || re.RCode != "" {
+		t.Errorf("error %#v", err)
 	}
 }
