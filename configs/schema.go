@@ -8,6 +8,8 @@ import (
 	"time"
 )
 
+//go:generate go test -run TestSchemaFile -update .
+
 // kind is what a value of the file may be.
 type kind int
 
