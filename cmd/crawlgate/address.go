@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"strconv"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
+	"crawlgate/configs"
 	"crawlgate/proxy/guard"
 )
 
@@ -48,8 +50,8 @@ func newAddressTestCmd(a *app) *cobra.Command {
 INPUT is an address, a host as it stands in a URL (IPv6 in brackets), or a
 name. Of a name, the spelling and the special-use names are judged; with
 --answers also the addresses it would resolve to, all of which must pass.
-Nothing is resolved or connected to. The rules are the built-in ones, without
-exceptions of a configuration.
+Nothing is resolved or connected to. The rules are the built-in ones; with
+--config, those of that file's egress block, exceptions included.
 
 Exit status: 0 all allowed, 3 one or more refused, 2 wrong usage.`,
 		Example: "  crawlgate address test 169.254.169.254 2606:4700::6810:84e5\n" +
@@ -63,9 +65,9 @@ Exit status: 0 all allowed, 3 one or more refused, 2 wrong usage.`,
 			if err != nil {
 				return err
 			}
-			d, err := guard.New(guard.Defaults(), nil)
+			d, err := a.offlineGuard()
 			if err != nil {
-				return fail("%v", err)
+				return err
 			}
 			t := addressTest{d, uint16(port), cmd.Flags().Changed("answers"), given}
 			verdicts := make([]addressVerdict, len(args))
@@ -90,6 +92,26 @@ Exit status: 0 all allowed, 3 one or more refused, 2 wrong usage.`,
 	f.StringVar(&answers, "answers", "", "the addresses that the names resolve to, as `A,B`; empty: none")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object a line")
 	return cmd
+}
+
+// offlineGuard has the rules of the configuration that --config names, else the
+// built-in ones. Whether this machine has the source addresses is of no
+// interest here.
+func (a *app) offlineGuard() (*guard.Dialer, error) {
+	rules := guard.Defaults()
+	if a.configFile != "" {
+		c, _, err := configs.Load(configs.Options{File: a.configFile, Env: os.Environ()})
+		if err != nil {
+			return nil, &exitError{exitUsage, err}
+		}
+		rules = c.Egress
+		rules.SourceAddresses = nil
+	}
+	d, err := guard.New(rules, nil)
+	if err != nil {
+		return nil, fail("%v", err)
+	}
+	return d, nil
 }
 
 func parseAnswers(list string) ([]netip.Addr, error) {
@@ -119,18 +141,22 @@ func (t addressTest) judge(input string) (addressVerdict, error) {
 	v := addressVerdict{Input: input}
 	h, err := parseTestHost(input)
 	if err == nil {
-		if h.IsLiteral() {
-			v.Address = h.Addr.String()
+		answers := t.answers
+		if !t.asked {
+			answers = t.d.Static(h.Name)
 		}
 		switch {
 		case t.asked && h.IsLiteral():
 			return v, usage("--answers belong to names, %s is an address", input)
-		case t.asked:
-			err = t.d.CheckAnswers(h, t.port, t.answers)
+		case t.asked || len(answers) > 0:
+			err = t.d.CheckAnswers(h, t.port, answers)
 			if err == nil {
-				v.Address = t.answers[0].Unmap().String()
+				v.Address = answers[0].Unmap().String()
 			}
 		default:
+			if h.IsLiteral() {
+				v.Address = h.Addr.String()
+			}
 			if err = t.d.CheckHost(h, t.port); err == nil {
 				err = t.d.CheckPort(h, t.port)
 			}

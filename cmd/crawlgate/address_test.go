@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,8 +18,13 @@ import (
 // runAddress runs `address ARGS...` and gives what it printed and its exit code.
 func runAddress(t *testing.T, args ...string) (stdout string, code int) {
 	t.Helper()
+	return runAddressWith(t, "", args...)
+}
+
+func runAddressWith(t *testing.T, config string, args ...string) (stdout string, code int) {
+	t.Helper()
 	var out bytes.Buffer
-	a := &app{stdin: strings.NewReader(""), stdout: &out, stderr: io.Discard}
+	a := &app{stdin: strings.NewReader(""), stdout: &out, stderr: io.Discard, configFile: config}
 	cmd := newAddressCmd(a)
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	cmd.SetArgs(args)
@@ -145,5 +151,38 @@ func TestAddressTestVectors(t *testing.T) {
 	}
 	if ran < 300 {
 		t.Errorf("only %d cases ran", ran)
+	}
+}
+
+// TestAddressTestConfig: a file named by --config brings its exceptions, and its
+// errors end the command before anything is judged.
+func TestAddressTestConfig(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "gate.yaml")
+	text := "state_dir: " + t.TempDir() + `
+egress:
+  ports: [80]
+  deny: [93.184.215.0/24]
+  allow_private: [{prefix: 10.20.30.40/32, ports: [8443], comment: wiki}]
+  hosts: [10.20.30.40 wiki.internal]
+  source_addresses: [192.0.2.7]
+`
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, code := runAddressWith(t, file, "test", "--port", "8443", "10.20.30.40", "wiki.internal")
+	want := "10.20.30.40    allowed  public  10.20.30.40\nwiki.internal  allowed  public  10.20.30.40\n"
+	if out != want || code != exitOK {
+		t.Errorf("%q, exit %d, want %q", out, code, want)
+	}
+	out, code = runAddressWith(t, file, "test", "--port", "80", "93.184.215.14", "10.20.30.40")
+	want = "93.184.215.14  refused  addr_operator_denied  93.184.215.14\n10.20.30.40    refused  addr_private          10.20.30.40\n"
+	if out != want || code != exitRefused {
+		t.Errorf("%q, exit %d, want %q", out, code, want)
+	}
+	if err := os.WriteFile(file, []byte("egress: {deny: [x]}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, code = runAddressWith(t, file, "test", "8.8.8.8"); out != "" || code != exitUsage {
+		t.Errorf("%q, exit %d, want %d", out, code, exitUsage)
 	}
 }

@@ -402,6 +402,9 @@ func TestNoLookup(t *testing.T) {
 	if got := s.Questions(); len(got) != 0 {
 		t.Errorf("asked %v", got)
 	}
+	if got := d.Static("static.example"); !slices.Equal(got, addrs("93.184.215.14")) {
+		t.Errorf("static addresses %v", got)
+	}
 	want := []string{"93.184.215.14:443", "93.184.215.14:80", "93.184.215.14:443", "[2606:4700::6810:84e5]:443"}
 	if got := f.dialled(); !slices.Equal(got, want) {
 		t.Errorf("dialled %v, want %v", got, want)
