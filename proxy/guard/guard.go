@@ -149,7 +149,7 @@ func (d *Dialer) CheckPort(h Host, port uint16) error {
 // CheckHost judges what can be judged without the network: an address by all
 // rules, a name by the names that never are public sites. Names of
 // `egress.hosts` pass here; their addresses are judged at the dial. The error
-// is a *Denied.
+// is a *Denied, or a *HostError for a Host that no parser of this package made.
 func (d *Dialer) CheckHost(h Host, port uint16) error {
 	if h.IsLiteral() {
 		_, err := d.checkLiteral(h, port)
