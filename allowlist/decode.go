@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 
 	"github.com/andybalholm/brotli"
 	"github.com/klauspost/compress/zstd"
@@ -13,6 +14,16 @@ import (
 
 // errTooLarge ends a read at the limit of decoded bytes.
 var errTooLarge = errors.New("larger than the limit")
+
+// zstdReaders are kept for the next body: a decoder's tables and window are a few megabytes. They hold no goroutine. The
+// window is that of RFC 9659.
+var zstdReaders = sync.Pool{New: func() any {
+	z, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(8<<20))
+	if err != nil {
+		panic(err) // only wrong options
+	}
+	return z
+}}
 
 // decoded reads a body through its Content-Encoding (RFC 9110 section 8.4). It starts no goroutine. An unknown coding
 // is an error. close frees the decoders, not r.
@@ -30,12 +41,18 @@ func decoded(r io.Reader, contentEncoding string) (body io.Reader, closeBody fun
 		case "br":
 			r = brotli.NewReader(r)
 		case "zstd":
-			z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(8<<20))
-			if err != nil {
-				return nil, closeBody, fmt.Errorf("zstd: %w", err)
-			}
+			z := zstdReaders.Get().(*zstd.Decoder)
 			last := closeBody
-			closeBody = func() { z.Close(); last() }
+			closeBody = func() {
+				if z.Reset(nil) == nil {
+					zstdReaders.Put(z)
+				}
+				last()
+			}
+			if err := z.Reset(r); err != nil {
+				closeBody()
+				return nil, func() {}, fmt.Errorf("zstd: %w", err)
+			}
 			r = z
 		default:
 			return nil, closeBody, fmt.Errorf("unknown content coding %.40q", coding)

@@ -1,6 +1,7 @@
 package allowlist
 
 import (
+	"bytes"
 	"net/url"
 	"path"
 	"strings"
@@ -133,13 +134,38 @@ func isFile(u *url.URL) bool {
 	return len(ext) > 1 && len(ext) <= 6 && fileExtensions[strings.ToLower(ext[1:])]
 }
 
+// mayBeFile is a cheap look at a link's end, which spares most links the parser: those whose path has no extension of
+// fileExtensions, escaped or not.
+func mayBeFile(href []byte) bool {
+	if i := bytes.IndexAny(href, "?#"); i >= 0 {
+		href = href[:i]
+	}
+	href = bytes.TrimRight(href, "\t\n\f\r ")
+	if bytes.IndexAny(href[max(0, len(href)-20):], "%\t\n\r") >= 0 {
+		return true
+	}
+	var ext [8]byte
+	n := 0
+	for i := len(href) - 1; ; i-- {
+		if i < 0 || n == len(ext) || href[i] == '/' {
+			return false
+		}
+		if href[i] == '.' {
+			break
+		}
+		n++
+		ext[len(ext)-n] = href[i] | 0x20 // letters to lower case, digits as they are
+	}
+	return fileExtensions[string(ext[len(ext)-n:])]
+}
+
 // learn takes one link of an admitted page and grants it if it is a file that the list does not hold yet. It tells
 // whether the link was granted.
-func (l *List) learn(s *scope, base *url.URL, href string) bool {
-	if len(href) > 4096 {
+func (l *List) learn(s *scope, base *url.URL, href []byte) bool {
+	if len(href) > 4096 || !mayBeFile(href) {
 		return false
 	}
-	ref, err := url.Parse(strings.Trim(href, "\t\n\f\r "))
+	ref, err := url.Parse(string(bytes.Trim(href, "\t\n\f\r ")))
 	if err != nil {
 		return false
 	}

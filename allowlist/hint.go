@@ -61,7 +61,7 @@ func (s *scope) nearest(u *url.URL) (entry, hint string) {
 		case h.whole != 0:
 			return h.whole
 		case h.more != nil:
-			return h.more.first()
+			return h.more.first
 		}
 		return 0
 	}

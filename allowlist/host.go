@@ -129,9 +129,10 @@ func splitPort(hostport string) (host, port string) {
 	return hostport[:i], hostport[i+1:]
 }
 
-// isNormal is a cheap test that a URL's host has the one spelling already.
+// isNormal is a cheap test that a URL's host has the one spelling already. False only means a closer look.
 func isNormal(hostport string) bool {
-	if hostport == "" || hostport[len(hostport)-1] == '.' {
+	if hostport == "" || hostport[0] == '[' || strings.HasSuffix(hostport, ".") || strings.HasSuffix(hostport, ":") ||
+		strings.HasSuffix(hostport, ":80") || strings.HasSuffix(hostport, ":443") {
 		return false
 	}
 	for i := 0; i < len(hostport); i++ {

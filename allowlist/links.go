@@ -34,7 +34,7 @@ func (l *List) ObserveHTML(r Request, a Admission, contentEncoding string) io.Wr
 	if !s.files || r.Method == "HEAD" {
 		return nil
 	}
-	return newScanner(contentEncoding, u, func(base *url.URL, href string) bool { return l.learn(s, base, href) })
+	return newScanner(contentEncoding, u, func(base *url.URL, href []byte) bool { return l.learn(s, base, href) })
 }
 
 // scanner turns the reading of links into a writer: the reader runs as a coroutine that gives way whenever it wants
@@ -48,7 +48,7 @@ type scanner struct {
 
 var errNoMore = errors.New("the page ended early")
 
-func newScanner(contentEncoding string, base *url.URL, learn func(base *url.URL, href string) bool) *scanner {
+func newScanner(contentEncoding string, base *url.URL, learn func(base *url.URL, href []byte) bool) *scanner {
 	s := &scanner{}
 	s.next, s.stop = iter.Pull(func(yield func(struct{}) bool) {
 		src := readerFunc(func(p []byte) (int, error) {
@@ -103,7 +103,7 @@ func (s *scanner) Close() (err error) {
 
 // readLinks gives the links of a page to learn, at most maxPageFiles that were granted. A base element counts from
 // where it stands (HTML section 4.2.3), if it is the first.
-func readLinks(r io.Reader, base *url.URL, learn func(base *url.URL, href string) bool) {
+func readLinks(r io.Reader, base *url.URL, learn func(base *url.URL, href []byte) bool) {
 	z := html.NewTokenizer(r)
 	granted, based := 0, false
 	for granted < maxPageFiles {
@@ -126,7 +126,7 @@ func readLinks(r io.Reader, base *url.URL, learn func(base *url.URL, href string
 				continue
 			}
 			if string(name) != "base" {
-				if learn(base, string(val)) {
+				if learn(base, val) {
 					granted++
 				}
 			} else if !based && len(val) <= 4096 {

@@ -3,7 +3,7 @@ package allowlist
 import (
 	"fmt"
 	"net/url"
-	"sort"
+	"slices"
 	"strings"
 	"sync/atomic"
 )
@@ -27,7 +27,7 @@ type scope struct {
 
 // rule is one entry of a client's sites, for messages.
 type rule struct {
-	site  Site
+	site  *Site // in the configuration, which stays as it is
 	words atomic.Pointer[string]
 }
 
@@ -38,9 +38,15 @@ type hostRules struct {
 }
 
 type pathRules struct {
-	prefixes []prefixRule // longest first
+	prefixes []prefixRule     // longest first
+	index    map[string]int32 // of prefixes by path, where there are many
+	longest  int              // path
 	pages    map[string]int32
+	first    int32 // a rule of the host, to name where none admits
 }
+
+// manyPrefixes of one host are looked up by the path's segments instead of one after another.
+const manyPrefixes = 16
 
 type prefixRule struct {
 	path, loose string
@@ -90,9 +96,7 @@ func compile(c *ClientConfig, sitemapFor func(*url.URL) *sitemap) (*scope, error
 	for _, m := range []map[string]hostRules{s.hosts, s.wild} {
 		for _, h := range m {
 			if h.more != nil {
-				sort.SliceStable(h.more.prefixes, func(i, j int) bool {
-					return len(h.more.prefixes[i].path) > len(h.more.prefixes[j].path)
-				})
+				h.more.finish()
 			}
 		}
 	}
@@ -100,7 +104,7 @@ func compile(c *ClientConfig, sitemapFor func(*url.URL) *sitemap) (*scope, error
 }
 
 func (s *scope) add(n int32, site *Site, sitemapFor func(*url.URL) *sitemap) error {
-	s.rules[n-1].site = *site
+	s.rules[n-1].site = site
 	switch {
 	case site.Sitemap != "":
 		u, err := parseExact(site.Sitemap)
@@ -122,7 +126,7 @@ func (s *scope) add(n int32, site *Site, sitemapFor func(*url.URL) *sitemap) err
 			key := hostKey(u)
 			h := s.hosts[key]
 			if h.more == nil {
-				h.more = &pathRules{}
+				h.more = &pathRules{first: n}
 			}
 			if h.more.pages == nil {
 				h.more.pages = map[string]int32{}
@@ -146,7 +150,7 @@ func (s *scope) add(n int32, site *Site, sitemapFor func(*url.URL) *sitemap) err
 		switch {
 		case p.path != "/":
 			if h.more == nil {
-				h.more = &pathRules{}
+				h.more = &pathRules{first: n}
 			}
 			h.more.prefixes = append(h.more.prefixes, prefixRule{p.path, p.loose, n})
 		case h.whole == 0:
@@ -220,19 +224,10 @@ func (h hostRules) match(u *url.URL) (admits, near int32) {
 	escaped := u.EscapedPath()
 	key, hard := canonicalPath(buf[:0], escaped)
 	if string(key) == "/robots.txt" {
-		return h.more.first(), 0
+		return h.more.first, 0
 	}
-	if len(h.more.prefixes) > 0 {
-		loose := ""
-		if hard {
-			loose = loosePath(escaped)
-		}
-		for i := range h.more.prefixes {
-			p := &h.more.prefixes[i]
-			if underPrefix(key, p.path) && (!hard || underPrefix([]byte(loose), p.loose)) {
-				return p.rule, 0
-			}
-		}
+	if n := h.more.underPrefix(key, hard, escaped); n != 0 {
+		return n, 0
 	}
 	if len(h.more.pages) > 0 {
 		if u.RawQuery != "" || u.ForceQuery {
@@ -243,22 +238,54 @@ func (h hostRules) match(u *url.URL) (admits, near int32) {
 			return n, 0
 		}
 	}
-	return 0, h.more.first()
+	return 0, h.more.first
 }
 
-// first is a rule of the host to name where none admits.
-func (p *pathRules) first() int32 {
-	if len(p.prefixes) > 0 {
-		return p.prefixes[0].rule
+// finish orders the prefixes of a host once all are there.
+func (p *pathRules) finish() {
+	slices.SortStableFunc(p.prefixes, func(a, b prefixRule) int { return len(b.path) - len(a.path) })
+	if len(p.prefixes) <= manyPrefixes {
+		return
 	}
-	var first int32
-	for _, n := range p.pages {
-		if first == 0 || n < first {
-			first = n
-		}
-		if len(p.pages) > 64 {
-			break
+	p.index = make(map[string]int32, len(p.prefixes))
+	p.longest = len(p.prefixes[0].path)
+	for i := range p.prefixes {
+		if _, ok := p.index[p.prefixes[i].path]; !ok {
+			p.index[p.prefixes[i].path] = int32(i)
 		}
 	}
-	return first
+}
+
+// underPrefix gives the rule with the longest prefix that holds the canonical path and, where the path can be read in
+// another way, that reading too.
+func (p *pathRules) underPrefix(path []byte, hard bool, escaped string) int32 {
+	if len(p.prefixes) == 0 {
+		return 0
+	}
+	var loose []byte
+	if hard {
+		loose = []byte(loosePath(escaped))
+	}
+	if p.index == nil {
+		for i := range p.prefixes {
+			if r := &p.prefixes[i]; underPrefix(path, r.path) && (!hard || underPrefix(loose, r.loose)) {
+				return r.rule
+			}
+		}
+		return 0
+	}
+	for n := min(len(path), p.longest); n > 0; n-- {
+		// A prefix ends at the end of the path, after a slash or before one.
+		if n < len(path) && path[n-1] != '/' && path[n] != '/' {
+			continue
+		}
+		i, ok := p.index[string(path[:n])]
+		if !ok {
+			continue
+		}
+		if r := &p.prefixes[i]; !hard || underPrefix(loose, r.loose) {
+			return r.rule
+		}
+	}
+	return 0
 }

@@ -172,6 +172,9 @@ func readXML(br *bufio.Reader, emit func(sitemapEntry) bool) (cut bool, err erro
 			}
 		case xml.EndElement:
 			text = nil
+			if depth == 0 && !known {
+				return false, errors.New("not a sitemap: it begins with an end")
+			}
 			if depth == 0 {
 				return true, nil
 			}

@@ -14,6 +14,15 @@ func mustURL(t testing.TB, s string) *url.URL {
 	return u
 }
 
+// mustParse is for URLs that the test itself wrote.
+func mustParse(s string) *url.URL {
+	u, err := url.Parse(s)
+	if err != nil {
+		panic(err)
+	}
+	return u
+}
+
 func newList(t testing.TB, f SitemapFetcher, clients ...ClientConfig) *List {
 	t.Helper()
 	l, err := New(Config{Clients: clients}, f, nil)

@@ -82,9 +82,3 @@ func (e *evidence[V]) drop(it *item[V]) {
 	it.prev.next, it.next.prev = it.next, it.prev
 	delete(e.byKey, it.key)
 }
-
-func (e *evidence[V]) len() int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return len(e.byKey)
-}

@@ -93,6 +93,9 @@ func (w *windows) find(s *scope, r *Request, now time.Time, touch bool) (host st
 		if from != "" && p.origin != from && !slices.Contains(p.helpers, from) {
 			continue
 		}
+		if from == "" && r.URL != nil && p.host == hostOf(r.URL) { // a window is for other hosts' files
+			continue
+		}
 		if touch {
 			p.last = now
 			if u := r.URL; u != nil && (r.Dest == "style" || r.Dest == "script") {
