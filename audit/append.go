@@ -2,6 +2,7 @@ package audit
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 )
@@ -56,7 +57,10 @@ var bodies = sync.Pool{New: func() any { b := make([]byte, 0, 4<<10); return &b 
 func (l *Log) record(ctx context.Context, e *Event, how wait) error {
 	now := time.Now()
 	e.Schema = Schema
-	if e.Type == "" || bitOf(e.Type) == 0 {
+	switch {
+	case e.Type == TypeCheckpoint:
+		return errors.New("record: checkpoints are the log's own")
+	case bitOf(e.Type) == 0:
 		e.Type = TypeRequest
 	}
 	if e.ID == "" && bitOf(e.Type)&onTraffic != 0 {
@@ -65,7 +69,8 @@ func (l *Log) record(ctx context.Context, e *Event, how wait) error {
 	if e.Time.IsZero() {
 		e.Time = now
 	}
-	l.red.apply(e)
+	set := l.set.Load()
+	set.red.apply(e)
 	p := bodies.Get().(*[]byte)
 	body := appendBody((*p)[:0], e)
 
@@ -74,7 +79,7 @@ func (l *Log) record(ctx context.Context, e *Event, how wait) error {
 		l.mu.Unlock()
 		return ErrClosed
 	}
-	if l.queued >= l.cfg.Queue || l.bytes+len(body) > maxBuffered {
+	if l.queued >= set.Queue || l.bytes+len(body) > maxBuffered {
 		if l.lost == 0 {
 			l.lostFrom = l.seq + 1
 		}
@@ -88,7 +93,7 @@ func (l *Log) record(ctx context.Context, e *Event, how wait) error {
 	}
 	first := l.pending.events == 0
 	l.link(e, body)
-	if l.sinceCheckpoint >= l.cfg.CheckpointEvery {
+	if l.sinceCheckpoint >= set.CheckpointEvery {
 		l.appendCheckpoint(Checkpoint{})
 	}
 	var a *ack

@@ -45,7 +45,7 @@ func (l *Log) appendCheckpoint(removed Checkpoint) {
 	c.Signature = base64.RawURLEncoding.EncodeToString(ed25519.Sign(l.signer.key, c.SignedText(e.Time)))
 	l.sinceCheckpoint = 0
 	l.appendOwn(e)
-	if l.cfg.CheckpointTo != "" {
+	if l.set.Load().CheckpointTo != "" {
 		l.pushed = append(l.pushed, e)
 	}
 }
@@ -60,6 +60,7 @@ func (l *Log) pushCheckpoints() {
 	if len(events) == 0 {
 		return
 	}
+	to := l.set.Load().CheckpointTo
 	var b []byte
 	for _, e := range events {
 		line, err := e.MarshalJSON()
@@ -68,7 +69,7 @@ func (l *Log) pushCheckpoints() {
 		}
 		b = append(append(b, line...), '\n')
 	}
-	f, err := os.OpenFile(l.cfg.CheckpointTo, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	f, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err == nil {
 		_, err = f.Write(b)
 		if serr := f.Sync(); err == nil {
@@ -79,7 +80,7 @@ func (l *Log) pushCheckpoints() {
 		}
 	}
 	if err != nil {
-		l.log.Warn("audit: checkpoint not exported", "file", l.cfg.CheckpointTo, "error", err)
+		l.log.Warn("audit: checkpoint not exported", "file", to, "error", err)
 		l.mu.Lock()
 		if len(l.pushed) == 0 {
 			l.pushed = events[len(events)-1:]

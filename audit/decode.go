@@ -7,14 +7,15 @@ import (
 )
 
 // stamp reads a time that may be "".
-type stamp struct{ time.Time }
+type stamp time.Time
 
+// UnmarshalText reads RFC 3339, or nothing.
 func (s *stamp) UnmarshalText(b []byte) error {
+	*s = stamp{}
 	if len(b) == 0 {
-		s.Time = time.Time{}
 		return nil
 	}
-	return s.Time.UnmarshalText(b)
+	return (*time.Time)(s).UnmarshalText(b)
 }
 
 // MarshalJSON writes the event as it stands in the log, with the keys of its type.
@@ -54,9 +55,9 @@ func (e *Event) UnmarshalJSON(b []byte) error {
 	if err := json.Unmarshal(b, &in); err != nil {
 		return err
 	}
-	out.Time, out.SentAt, out.DoneAt = in.Time.Time, in.SentAt.Time, in.DoneAt.Time
+	out.Time, out.SentAt, out.DoneAt = time.Time(in.Time), time.Time(in.SentAt), time.Time(in.DoneAt)
 	out.Robots = Robots(in.Robots.bareRobots)
-	out.Robots.FetchedAt = in.Robots.FetchedAt.Time
+	out.Robots.FetchedAt = time.Time(in.Robots.FetchedAt)
 	*e = out
 	return nil
 }

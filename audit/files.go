@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // sealedFile is one sealed file of a log.
@@ -22,15 +23,16 @@ type sealedFile struct {
 	firstSeq uint64
 }
 
-// sealedSeq reads the first seq from a sealed file's name, 0 if it is none.
-func sealedSeq(name string) uint64 {
-	name = strings.TrimSuffix(name, ".gz")
-	name, ok := strings.CutSuffix(name, ".jsonl")
-	if !ok {
+// sealedSeq reads the first seq from a sealed file's name, 0 if it is none. prefix is what stands before the time, "" for
+// any.
+func sealedSeq(name, prefix string) uint64 {
+	name, ok := strings.CutSuffix(strings.TrimSuffix(name, ".gz"), ".jsonl")
+	i := strings.LastIndexByte(name, '-')
+	if !ok || i < len(sealedTime) {
 		return 0
 	}
-	i := strings.LastIndexByte(name, '-')
-	if i < len(sealedTime) || name[i-1] != 'Z' {
+	at := i - len(sealedTime)
+	if _, err := time.Parse(sealedTime, name[at:i]); err != nil || prefix != "" && name[:at] != prefix {
 		return 0
 	}
 	seq, err := strconv.ParseUint(name[i+1:], 10, 63)
@@ -40,23 +42,25 @@ func sealedSeq(name string) uint64 {
 	return seq
 }
 
+// sealedPrefix is what the names of a live file's sealed files begin with.
+func sealedPrefix(live string) string {
+	return strings.TrimSuffix(filepath.Base(live), ".jsonl") + "-"
+}
+
 // sealedFiles lists the sealed files of a live file, oldest first. A file that is there plain and compressed counts once,
 // plain.
 func sealedFiles(live string) ([]sealedFile, error) {
-	dir, base := filepath.Split(live)
-	entries, err := os.ReadDir(cmp.Or(filepath.Clean(dir), "."))
+	dir := filepath.Dir(live)
+	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err
 	}
-	prefix := strings.TrimSuffix(base, ".jsonl") + "-"
+	prefix := sealedPrefix(live)
 	var files []sealedFile
 	for _, d := range entries {
-		name := d.Name()
-		seq := sealedSeq(name)
-		if seq == 0 || !strings.HasPrefix(name, prefix) || len(strings.TrimPrefix(name, prefix)) > len(sealedTime)+30 {
-			continue
+		if seq := sealedSeq(d.Name(), prefix); seq != 0 {
+			files = append(files, sealedFile{filepath.Join(dir, d.Name()), seq})
 		}
-		files = append(files, sealedFile{filepath.Join(dir, name), seq})
 	}
 	slices.SortFunc(files, func(a, b sealedFile) int {
 		return cmp.Or(cmp.Compare(a.firstSeq, b.firstSeq), cmp.Compare(a.path, b.path))
@@ -94,7 +98,7 @@ func Order(paths []string) ([]string, error) {
 		if plain, ok := strings.CutSuffix(p, ".gz"); ok && slices.Contains(paths, plain) {
 			continue
 		}
-		seq := sealedSeq(filepath.Base(p))
+		seq := sealedSeq(filepath.Base(p), "")
 		if seq == 0 {
 			first, err := firstLink(p)
 			switch {

@@ -32,15 +32,21 @@ func (u *Unavailable) Error() string {
 // Unwrap gives the file system's error.
 func (u *Unavailable) Unwrap() error { return u.Err }
 
+// settings are what a reload may change.
+type settings struct {
+	Config
+	every time.Duration // between fsyncs; 0: before each answer
+	red   *Redactor
+}
+
 // Log is the gate's own log. Its methods may be called from many goroutines.
 type Log struct {
-	cfg    Config
+	set    atomic.Pointer[settings]
+	key    []byte // of url_hash
 	path   string
 	dir    string // keys
 	log    *slog.Logger
-	red    *Redactor
 	signer *signer
-	every  time.Duration // between fsyncs; 0: before each answer
 	lock   *fileLock
 
 	mu              sync.Mutex // the chain
@@ -89,12 +95,8 @@ func open(c Config, stateDir string, log *slog.Logger, opener func(string) (file
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	every, err := c.fsync()
-	if err != nil {
-		return nil, err
-	}
 	l := &Log{
-		cfg: c, path: c.path(stateDir), dir: filepath.Join(stateDir, "audit"), log: log, every: every, pending: new(batch),
+		path: c.path(stateDir), dir: filepath.Join(stateDir, "audit"), log: log, pending: new(batch),
 		wake: make(chan struct{}, 1), urgent: make(chan struct{}, 1), probe: make(chan struct{}, 1), ops: make(chan op),
 		quit: make(chan struct{}), done: make(chan struct{}), keep: make(chan struct{}, 1), keepDone: make(chan struct{}),
 	}
@@ -103,10 +105,11 @@ func open(c Config, stateDir string, log *slog.Logger, opener func(string) (file
 			return nil, fmt.Errorf("open the audit log: %w", err)
 		}
 	}
+	var err error
 	if l.lock, err = lockFile(lockPath(l.path)); err != nil {
 		return nil, fmt.Errorf("open the audit log: %w", err)
 	}
-	if err := l.start(opener); err != nil {
+	if err := l.start(c, opener); err != nil {
 		l.lock.unlock()
 		return nil, fmt.Errorf("open the audit log: %w", err)
 	}
@@ -117,16 +120,17 @@ func open(c Config, stateDir string, log *slog.Logger, opener func(string) (file
 }
 
 // start reads keys and the end of the chain, opens the file and appends the start event.
-func (l *Log) start(opener func(string) (file, error)) error {
-	key, err := loadHashKey(l.dir, true)
-	if err != nil {
+func (l *Log) start(c Config, opener func(string) (file, error)) (err error) {
+	if l.key, err = loadHashKey(l.dir, true); err != nil {
 		return err
 	}
-	l.red = newRedactor(l.cfg, key)
+	if err := l.use(c); err != nil {
+		return err
+	}
 	if l.signer, err = openSigner(l.dir); err != nil {
 		return err
 	}
-	found, err := findEnd(l.path, l.cfg.Sync == syncIntent)
+	found, err := findEnd(l.path, c.Sync == syncIntent)
 	if err != nil {
 		return err
 	}
@@ -152,6 +156,32 @@ func (l *Log) start(opener func(string) (file, error)) error {
 	return nil
 }
 
+// use puts a configuration in force.
+func (l *Log) use(c Config) error {
+	every, err := c.fsync()
+	if err != nil {
+		return err
+	}
+	l.set.Store(&settings{Config: c, every: every, red: newRedactor(c, l.key)})
+	return nil
+}
+
+// Reload puts another configuration in force, whole or not at all; events recorded from then on follow it. The file can not
+// change while the log is open.
+func (l *Log) Reload(c Config) error {
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	if c.File != l.set.Load().File {
+		return &keyError{"file", "the audit log's file can not change while it is open: restart"}
+	}
+	if err := l.use(c); err != nil {
+		return err
+	}
+	l.signalKeeper()
+	return nil
+}
+
 // Ready tells, before a request goes out, whether its event can be taken: nil, or *Unavailable or ErrClosed. With
 // on_error: drop it is always ready.
 func (l *Log) Ready() error {
@@ -160,7 +190,8 @@ func (l *Log) Ready() error {
 		return ErrClosed
 	default:
 	}
-	if l.cfg.OnError == drop {
+	set := l.set.Load()
+	if set.OnError == drop {
 		return nil
 	}
 	if now := time.Now().UnixNano(); now-l.probed.Load() > int64(time.Second) {
@@ -171,7 +202,7 @@ func (l *Log) Ready() error {
 		return u
 	}
 	// The last quarter is for requests that are under way already.
-	if l.full.Load() > int64(l.cfg.Queue)*3/4 {
+	if l.full.Load() > int64(set.Queue)*3/4 {
 		return &Unavailable{Why: "queue_full"}
 	}
 	return nil
@@ -183,7 +214,7 @@ func (l *Log) Ready() error {
 // or, with fsync: always, that it is not yet durable.
 func (l *Log) Record(ctx context.Context, e *Event) error {
 	how := queuedOnly
-	if l.every == 0 || e.Reason == "address-denied" {
+	if l.set.Load().every == 0 || e.Reason == "address-denied" {
 		how = untilSynced
 	}
 	return l.record(ctx, e, how)
@@ -192,7 +223,8 @@ func (l *Log) Record(ctx context.Context, e *Event) error {
 // Intent records, before the first byte goes out, that a request is about to: an intent event with the same id, written
 // (with fsync: always, on the disk) when it returns. Without sync: intent it does nothing. The event stays the caller's.
 func (l *Log) Intent(ctx context.Context, e *Event) error {
-	if l.cfg.Sync != syncIntent {
+	set := l.set.Load()
+	if set.Sync != syncIntent {
 		return nil
 	}
 	if e.ID == "" {
@@ -201,7 +233,7 @@ func (l *Log) Intent(ctx context.Context, e *Event) error {
 	i := *e
 	i.Type = TypeIntent
 	how := untilWritten
-	if l.every == 0 {
+	if set.every == 0 {
 		how = untilSynced
 	}
 	return l.record(ctx, &i, how)

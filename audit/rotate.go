@@ -21,7 +21,8 @@ func (l *Log) mustRotate(now time.Time) bool {
 	if w.size == 0 || w.rotateAt.After(now) {
 		return false
 	}
-	return w.size >= l.cfg.MaxSize || l.cfg.MaxAge > 0 && now.Sub(w.firstTime) >= l.cfg.MaxAge
+	set := l.set.Load()
+	return w.size >= set.MaxSize || set.MaxAge > 0 && now.Sub(w.firstTime) >= set.MaxAge
 }
 
 // rotate seals the live file: a signed head as its last line, fsynced, renamed, and a new file begun.
@@ -79,7 +80,7 @@ func (l *Log) keeper() {
 		if err := l.retain(); err != nil {
 			l.log.Error("audit: delete old files", "error", err)
 		}
-		if l.cfg.Compress {
+		if l.set.Load().Compress {
 			if err := l.compress(); err != nil {
 				l.log.Error("audit: compress", "error", err)
 			}
@@ -89,14 +90,15 @@ func (l *Log) keeper() {
 
 // retain deletes the oldest sealed files beyond `keep`, after a checkpoint that names what goes is on the disk.
 func (l *Log) retain() error {
-	if l.cfg.Keep == 0 {
+	keep := l.set.Load().Keep
+	if keep == 0 {
 		return nil
 	}
 	sealed, err := sealedFiles(l.path)
-	if err != nil || len(sealed) <= l.cfg.Keep {
+	if err != nil || len(sealed) <= keep {
 		return err
 	}
-	old, rest := sealed[:len(sealed)-l.cfg.Keep], sealed[len(sealed)-l.cfg.Keep:]
+	old, rest := sealed[:len(sealed)-keep], sealed[len(sealed)-keep:]
 	first, err := firstLink(rest[0].path)
 	if err != nil {
 		return fmt.Errorf("%s: %w", rest[0].path, err)

@@ -69,33 +69,23 @@ func findEnd(live string, intents bool) (end, error) {
 
 // tidy removes half-written compressed files, and plain files whose compressed form is whole.
 func tidy(live string) error {
-	dir, base := filepath.Split(live)
-	if dir == "" {
-		dir = "."
-	}
+	dir, prefix := filepath.Dir(live), sealedPrefix(live)
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
 	}
-	prefix := strings.TrimSuffix(base, ".jsonl") + "-"
 	for _, d := range entries {
-		name := d.Name()
-		if !strings.HasPrefix(name, prefix) || sealedSeq(strings.TrimSuffix(name, tempMark)) == 0 {
+		remove := ""
+		if name, ok := strings.CutSuffix(d.Name(), tempMark); ok && sealedSeq(name, prefix) != 0 {
+			remove = d.Name()
+		} else if name, ok := strings.CutSuffix(d.Name(), ".gz"); ok && sealedSeq(name, prefix) != 0 {
+			// The compressed file got its name only after it was whole and on the disk.
+			remove = name
+		}
+		if remove == "" {
 			continue
 		}
-		if strings.HasSuffix(name, tempMark) {
-			if err := os.Remove(filepath.Join(dir, name)); err != nil {
-				return err
-			}
-		}
-	}
-	for _, d := range entries {
-		// The compressed file got its name only after it was whole and on the disk.
-		plain, ok := strings.CutSuffix(d.Name(), ".gz")
-		if !ok || !strings.HasPrefix(plain, prefix) || sealedSeq(plain) == 0 {
-			continue
-		}
-		if err := os.Remove(filepath.Join(dir, plain)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := os.Remove(filepath.Join(dir, remove)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}

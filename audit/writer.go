@@ -44,9 +44,10 @@ type writer struct {
 
 	flushAt, syncAt, retryAt, probeAt, rotateAt time.Time
 
-	failed error // the last write or fsync, nil when it worked
-	low    error // too little room
-	retry  time.Duration
+	failed   *Unavailable // the last write, nil when it worked
+	unsynced *Unavailable // the last fsync
+	low      *Unavailable // too little room
+	retry    time.Duration
 }
 
 // run is the writer: it writes what waits every 50 ms or 256 KiB, fsyncs, rotates, and tries again what failed.
@@ -133,21 +134,23 @@ func (l *Log) take() *batch {
 	return b
 }
 
-// flush writes everything that waits, and fsyncs if somebody waits for that.
+// flush writes everything that waited when it was called, and fsyncs if somebody waits for that.
 func (l *Log) flush() error {
 	w := &l.w
-	for {
+	// What an earlier write left, then what came since: no more, or a flood would keep the rest of the work from its turn.
+	for range 2 {
 		if w.cur == nil {
 			if w.cur = l.take(); w.cur == nil {
-				return w.failed
+				return nil
 			}
 		}
 		if err := l.write(w.cur); err != nil {
-			l.fail("write_failed", err)
-			w.cur.settle(w.unavailable())
+			l.writeFailed(err)
+			w.cur.settle(w.failed)
 			return err
 		}
 	}
+	return nil
 }
 
 // write puts a batch, or what is left of it, into the file.
@@ -189,9 +192,10 @@ func (l *Log) write(b *batch) error {
 		b.synced.end(l.sync())
 		b.synced = nil
 	case w.syncAt.IsZero():
-		w.syncAt = time.Now().Add(l.every)
+		w.syncAt = time.Now().Add(l.set.Load().every)
 	}
 	if w.failed != nil {
+		w.failed, w.retryAt = nil, time.Time{}
 		l.recovered()
 	}
 	b.reset()
@@ -207,27 +211,32 @@ func (l *Log) sync() error {
 	w := &l.w
 	w.syncAt = time.Time{}
 	if !w.dirty {
-		return w.failed
+		return nil
 	}
 	if err := w.f.Sync(); err != nil {
-		if w.failed == nil {
+		if w.unsynced == nil {
 			l.mu.Lock()
 			l.appendOwn(&Event{Type: TypeGap, Time: time.Now(), Class: "fsync_failed", FromSeq: w.syncedSeq + 1, Note: Printable(err.Error(), 256)})
 			l.mu.Unlock()
+			l.deliver()
+			signal(l.urgent)
+			l.log.Error("audit: can not fsync", "file", l.path, "error", err)
 		}
-		l.fail("fsync_failed", err)
-		w.syncAt = time.Now().Add(w.retry)
-		return err
+		w.unsynced = &Unavailable{Why: "fsync_failed", Err: err}
+		w.syncAt = time.Now().Add(retryLast)
+		l.down.Store(w.unavailable())
+		return w.unsynced
 	}
 	w.dirty, w.syncedSeq = false, w.lastSeq
-	if w.failed != nil && w.cur == nil {
+	if w.unsynced != nil {
+		w.unsynced = nil
 		l.recovered()
 	}
 	return nil
 }
 
-// fail tells Ready that the log can't take events, and when to try again.
-func (l *Log) fail(why string, err error) {
+// writeFailed tells Ready that the log can't take events, and when to try again.
+func (l *Log) writeFailed(err error) {
 	w := &l.w
 	if w.failed == nil {
 		l.log.Error("audit: can not write", "file", l.path, "error", err)
@@ -235,47 +244,45 @@ func (l *Log) fail(why string, err error) {
 	} else {
 		w.retry = min(2*w.retry, retryLast)
 	}
-	w.failed = &Unavailable{Why: why, Err: err}
+	w.failed = &Unavailable{Why: "write_failed", Err: err}
 	w.retryAt = time.Now().Add(w.retry)
 	l.down.Store(w.unavailable())
 }
 
-// recovered ends a failure.
+// recovered tells Ready that a failure is over.
 func (l *Log) recovered() {
-	l.log.Info("audit: can write again", "file", l.path)
-	l.w.failed = nil
-	l.w.retryAt = time.Time{}
 	l.down.Store(l.w.unavailable())
+	if l.down.Load() == nil {
+		l.log.Info("audit: can write again", "file", l.path)
+	}
 }
 
 // unavailable is what Ready says, nil when all is well.
 func (w *writer) unavailable() *Unavailable {
-	var u *Unavailable
-	if errors.As(w.failed, &u) || errors.As(w.low, &u) {
-		return u
+	switch {
+	case w.failed != nil:
+		return w.failed
+	case w.unsynced != nil:
+		return w.unsynced
 	}
-	return nil
+	return w.low
 }
 
 // checkRoom looks at the space left.
 func (l *Log) checkRoom() {
 	w := &l.w
-	if l.cfg.MinFree == 0 {
-		return
-	}
-	free, err := freeBytes(filepath.Dir(l.path))
-	if err != nil {
-		return
-	}
 	before := w.low
 	w.low = nil
-	if free < l.cfg.MinFree {
-		w.low = &Unavailable{Why: "disk_low", Err: fmt.Errorf("%d bytes free, audit.min_free is %d", free, l.cfg.MinFree)}
-		w.probeAt = time.Now().Add(time.Second)
+	if least := l.set.Load().MinFree; least > 0 {
+		free, err := freeBytes(filepath.Dir(l.path))
+		if err == nil && free < least {
+			w.low = &Unavailable{Why: "disk_low", Err: fmt.Errorf("%d bytes free, audit.min_free is %d", free, least)}
+			w.probeAt = time.Now().Add(time.Second)
+		}
 	}
 	if (before == nil) != (w.low == nil) {
 		if w.low != nil {
-			l.log.Error("audit: disk nearly full", "file", l.path, "free", free)
+			l.log.Error("audit: disk nearly full", "file", l.path, "error", w.low.Err)
 		}
 		l.down.Store(w.unavailable())
 	}
@@ -312,8 +319,9 @@ func (l *Log) checkFile() error {
 func (l *Log) declare(class, note string) {
 	w := &l.w
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.appendOwn(&Event{Type: TypeGap, Time: time.Now(), Class: class, FromSeq: w.firstSeq, Lost: int64(w.lastSeq + 1 - w.firstSeq), Note: note})
+	l.mu.Unlock()
+	l.deliver()
 	l.log.Error("audit: "+note, "file", l.path)
 	signal(l.urgent)
 }
@@ -359,7 +367,9 @@ func (l *Log) finish() {
 	w := &l.w
 	err := l.flush()
 	if err == nil {
-		err = l.sync()
+		if err = l.sync(); err != nil {
+			_ = l.flush() // the gap event that says so
+		}
 	}
 	l.pushCheckpoints()
 	if w.f != nil {
