@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // Exit codes of every command (run passes on the child's own).
@@ -25,6 +26,7 @@ type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 
+	flags      *pflag.FlagSet
 	configFile string
 	logLevel   string
 	logFormat  string
@@ -94,10 +96,12 @@ func newRootCmd(a *app) *cobra.Command {
 	}
 	root.SetVersionTemplate("crawlgate {{.Version}}\n")
 	f := root.PersistentFlags()
+	a.flags = f
 	f.StringVar(&a.configFile, "config", "", "configuration `FILE` (default ./crawlgate.yaml, then $XDG_CONFIG_HOME/crawlgate/crawlgate.yaml, then built-in defaults)")
 	f.StringVar(&a.logLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&a.logFormat, "log-format", "", "text or json (default: text on a terminal, else json)")
-	root.AddCommand(newVersionCmd(a))
+	root.AddCommand(newServeCmd(a), newRunCmd(a), newDemoCmd(a), newCheckCmd(a), newSitesCmd(a), newKeysCmd(a), newVerifyCmd(a), newCACmd(a),
+		newJobsCmd(a), newClientCmd(a), newAddressCmd(a), newAuditCmd(a), newConfigCmd(a), newVersionCmd(a))
 	return root
 }
 
@@ -120,4 +124,10 @@ func (a *app) logger() (*slog.Logger, error) {
 		return slog.New(slog.NewJSONHandler(a.stderr, opts)), nil
 	}
 	return nil, usage("--log-format %q is not one of text, json", a.logFormat)
+}
+
+// hasFlag tells whether a global flag was given.
+func hasFlag(a *app, name string) bool {
+	f := a.flags.Lookup(name)
+	return f != nil && f.Changed
 }

@@ -1,0 +1,168 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"crawlgate/configs"
+	"crawlgate/proxy"
+)
+
+func newCACmd(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "ca",
+		Short:   "the interception CA that fetchers have to trust",
+		Example: "  crawlgate ca path\n  crawlgate ca env --for python",
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newCAPathCmd(a), newCAShowCmd(a), newCAEnvCmd(a))
+	return cmd
+}
+
+// openOwnCA loads the CA that the configuration names, made if this is the first use.
+func (a *app) openOwnCA() (*proxy.CA, *configs.Config, error) {
+	cfg, _, err := a.loader(identityFlags{}, nil)()
+	if err != nil {
+		return nil, nil, err
+	}
+	ca, err := openCA(cfg)
+	if err != nil {
+		return nil, nil, &exitError{exitUsage, err}
+	}
+	return ca, cfg, nil
+}
+
+func newCAPathCmd(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "path", Short: "print the file of the CA certificate", Args: cobra.NoArgs,
+		Example: "  crawlgate ca path\n  curl --proxy http://127.0.0.1:3128 --cacert \"$(crawlgate ca path)\" https://example.com/",
+		RunE: func(*cobra.Command, []string) error {
+			ca, _, err := a.openOwnCA()
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(a.stdout, ca.File)
+			return err
+		},
+	}
+}
+
+func newCAShowCmd(a *app) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: "show", Short: "print the CA's name, dates and hashes", Args: cobra.NoArgs,
+		Example: "  crawlgate ca show\n  crawlgate ca show --json",
+		RunE: func(*cobra.Command, []string) error {
+			ca, _, err := a.openOwnCA()
+			if err != nil {
+				return err
+			}
+			c := ca.Cert
+			if asJSON {
+				return json.NewEncoder(a.stdout).Encode(map[string]any{"file": ca.File, "subject": c.Subject.String(), "not_before": c.NotBefore.UTC(),
+					"not_after": c.NotAfter.UTC(), "sha256": ca.Fingerprint(), "spki": ca.SPKI()})
+			}
+			fmt.Fprintf(a.stdout, "file     %s\nsubject  %s\nvalid    %s to %s\nsha256   %s\nspki     %s\n", ca.File, c.Subject,
+				c.NotBefore.UTC().Format(time.DateOnly), c.NotAfter.UTC().Format(time.DateOnly), ca.Fingerprint(), ca.SPKI())
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// recipes are the lines that point a client at a gate. PROXY, CA, BUNDLE, SPKI, HOST, PORT and UA are replaced.
+var recipes = map[string]string{
+	"curl":       "export http_proxy=PROXY https_proxy=PROXY\nexport CURL_CA_BUNDLE=BUNDLE\ncurl https://example.com/",
+	"wget":       "export http_proxy=PROXY https_proxy=PROXY\nwget --ca-certificate=CA https://example.com/",
+	"python":     "export http_proxy=PROXY https_proxy=PROXY\nexport SSL_CERT_FILE=BUNDLE REQUESTS_CA_BUNDLE=BUNDLE\n# urllib, requests and httpx read these; aiohttp: ClientSession(trust_env=True)",
+	"scrapy":     "export http_proxy=PROXY https_proxy=PROXY\nexport SSL_CERT_FILE=BUNDLE\n# settings.py: ROBOTSTXT_OBEY = False, DOWNLOAD_DELAY = 0, CONCURRENT_REQUESTS_PER_DOMAIN = 1: the gate does all three",
+	"node":       "export NODE_EXTRA_CA_CERTS=CA HTTPS_PROXY=PROXY HTTP_PROXY=PROXY NODE_USE_ENV_PROXY=1\n# Node 24 and later read these by themselves; before that:\n# import {setGlobalDispatcher, EnvHttpProxyAgent} from 'undici'; setGlobalDispatcher(new EnvHttpProxyAgent())",
+	"go":         "export HTTP_PROXY=PROXY HTTPS_PROXY=PROXY\nexport SSL_CERT_FILE=BUNDLE",
+	"java":       "keytool -importcert -noprompt -alias crawlgate -file CA -keystore crawlgate.p12 -storetype PKCS12 -storepass changeit\nexport JAVA_TOOL_OPTIONS=\"-Dhttp.proxyHost=HOST -Dhttp.proxyPort=PORT -Dhttps.proxyHost=HOST -Dhttps.proxyPort=PORT -Dhttp.nonProxyHosts= -Djavax.net.ssl.trustStore=crawlgate.p12 -Djavax.net.ssl.trustStoreType=PKCS12 -Djavax.net.ssl.trustStorePassword=changeit\"",
+	"chromium":   "chromium-headless-shell --user-data-dir=$(mktemp -d) --proxy-server=PROXY --proxy-bypass-list='<-loopback>' \\\n  --ignore-certificate-errors-spki-list=SPKI --disable-quic --user-agent='UA' \\\n  --force-webrtc-ip-handling-policy=disable_non_proxied_udp https://example.com/",
+	"firefox":    "# about:policies, policies.json:\n{\"policies\": {\"Certificates\": {\"Install\": [\"CA\"]}, \"Proxy\": {\"Mode\": \"manual\", \"HTTPProxy\": \"HOST:PORT\", \"UseHTTPProxyForAllProtocols\": true}}}",
+	"playwright": "// chromium.launch, with Debian's Chromium\n{executablePath: '/usr/bin/chromium', proxy: {server: 'PROXY'}, args: ['--ignore-certificate-errors-spki-list=SPKI', '--proxy-bypass-list=<-loopback>', '--disable-quic', '--user-agent=UA']}",
+	"puppeteer":  "// puppeteer.launch\n{executablePath: '/usr/bin/chromium', args: ['--proxy-server=PROXY', '--proxy-bypass-list=<-loopback>', '--ignore-certificate-errors-spki-list=SPKI', '--disable-quic', '--user-agent=UA']}",
+	"selenium":   "# options = webdriver.ChromeOptions()\nfor arg in ['--proxy-server=PROXY', '--proxy-bypass-list=<-loopback>', '--ignore-certificate-errors-spki-list=SPKI', '--user-data-dir=DIR', '--disable-quic', '--user-agent=UA']: options.add_argument(arg)",
+}
+
+func newCAEnvCmd(a *app) *cobra.Command {
+	var tool, proxyURL string
+	var tools []string
+	for name := range recipes {
+		tools = append(tools, name)
+	}
+	slices.Sort(tools)
+	cmd := &cobra.Command{
+		Use: "env --for TOOL", Short: "print the lines that point a client at the gate", Args: cobra.NoArgs,
+		Example: "  crawlgate ca env --for python\n  crawlgate ca env --for chromium --proxy http://127.0.0.1:3128",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			recipe, ok := recipes[tool]
+			if !ok {
+				return usage("--for %q is not one of %s", tool, strings.Join(tools, ", "))
+			}
+			ca, cfg, err := a.openOwnCA()
+			if err != nil {
+				return err
+			}
+			if proxyURL == "" {
+				proxyURL = "http://" + cfg.Listen
+				if c, err := dialControl(cfg.StateDir); err == nil {
+					var st status
+					if c.get(cmd.Context(), "/status", &st) == nil {
+						proxyURL = st.Proxy
+					}
+				}
+			}
+			bundle, err := writeBundle(ca.File)
+			if err != nil {
+				return fail("%w", err)
+			}
+			ua := "ExampleBot/1.0 (+https://bot.example/about)"
+			if len(cfg.Agents) > 0 && cfg.Agents[0].UserAgent != configs.UserAgentPass {
+				ua = cfg.Agents[0].UserAgent
+			}
+			hostport := strings.TrimPrefix(strings.TrimPrefix(proxyURL, "http://"), "https://")
+			host, port, _ := strings.Cut(hostport, ":")
+			r := strings.NewReplacer("PROXY", proxyURL, "BUNDLE", bundle, "SPKI", ca.SPKI(), "HOST", host, "PORT", port, "UA", ua, "CA", ca.File)
+			// Words such as http_proxy and HTTPS_PROXY= hold a placeholder's letters: only whole words are replaced.
+			_, err = fmt.Fprintln(a.stdout, replaceWords(recipe, r))
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&tool, "for", "", "one of "+strings.Join(tools, ", "))
+	cmd.Flags().StringVar(&proxyURL, "proxy", "", "the gate's `URL` (default: the running one's, else as configured)")
+	return cmd
+}
+
+// replaceWords replaces placeholders that stand as words of their own.
+func replaceWords(s string, r *strings.Replacer) string {
+	isWord := func(b byte) bool { return b >= 'A' && b <= 'Z' || b == '_' || b >= 'a' && b <= 'z' }
+	var out strings.Builder
+	for i := 0; i < len(s); {
+		if !isWord(s[i]) {
+			out.WriteByte(s[i])
+			i++
+			continue
+		}
+		j := i
+		for j < len(s) && isWord(s[j]) {
+			j++
+		}
+		switch word := s[i:j]; word {
+		case "PROXY", "BUNDLE", "SPKI", "HOST", "PORT", "UA", "CA":
+			out.WriteString(r.Replace(word))
+		default:
+			out.WriteString(word)
+		}
+		i = j
+	}
+	return out.String()
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"os"
+
+	"go.etcd.io/bbolt"
+
+	"crawlgate/allowlist"
+)
+
+// openSiteLedger asks the instance that holds the state folder, or opens the ledger in it.
+func openSiteLedger(ctx context.Context, a *app) (siteLedger, error) {
+	cfg, _, err := a.loader(identityFlags{}, nil)()
+	if err != nil {
+		return nil, err
+	}
+	if c, err := dialControl(cfg.StateDir); err == nil {
+		return &remoteLedger{ctx: ctx, c: c}, nil
+	}
+	if err := os.MkdirAll(cfg.StateDir, 0o700); err != nil {
+		return nil, usage("state_dir: %w", err)
+	}
+	db, err := openState(cfg.StateDir)
+	if err != nil {
+		return nil, err
+	}
+	store, err := allowlist.NewBoltStore(db)
+	if err != nil {
+		db.Close()
+		return nil, fail("%w", err)
+	}
+	l, err := allowlist.NewLedger(store, nil)
+	if err != nil {
+		db.Close()
+		return nil, fail("%w", err)
+	}
+	return &ownLedger{Ledger: l, db: db}, nil
+}
+
+// ownLedger is the ledger of a state folder that nobody else holds.
+type ownLedger struct {
+	*allowlist.Ledger
+	db *bbolt.DB
+}
+
+func (l *ownLedger) List() ([]allowlist.Entry, error) { return l.Ledger.List(), nil }
+func (l *ownLedger) Close() error                     { return l.db.Close() }
+
+// remoteLedger is the ledger of the running instance; changes are in force there at once.
+type remoteLedger struct {
+	ctx context.Context //nolint:containedctx // one command's
+	c   *controlClient
+}
+
+func (l *remoteLedger) put(path string, e allowlist.Entry) (out allowlist.Entry, err error) {
+	err = l.c.do(l.ctx, http.MethodPost, path, e, &out)
+	return out, err
+}
+
+func (l *remoteLedger) Stop(e allowlist.Entry) (allowlist.Entry, error) {
+	return l.put("/ledger/stop", e)
+}
+func (l *remoteLedger) Slow(e allowlist.Entry) (allowlist.Entry, error) {
+	return l.put("/ledger/slow", e)
+}
+
+func (l *remoteLedger) Resume(host string) (*allowlist.Entry, error) {
+	var out struct {
+		Removed *allowlist.Entry `json:"removed"`
+		Note    string           `json:"note"`
+	}
+	if err := l.c.do(l.ctx, http.MethodPost, "/ledger/resume?host="+url.QueryEscape(host), nil, &out); err != nil {
+		return nil, err
+	}
+	if out.Note != "" {
+		return out.Removed, &coveredError{out.Note}
+	}
+	return out.Removed, nil
+}
+
+// coveredError is allowlist.ErrStillCovered as the instance worded it.
+type coveredError struct{ text string }
+
+func (e *coveredError) Error() string { return e.text }
+func (e *coveredError) Is(target error) bool {
+	return errors.Is(target, allowlist.ErrStillCovered)
+}
+
+func (l *remoteLedger) List() (out []allowlist.Entry, err error) {
+	err = l.c.get(l.ctx, "/ledger", &out)
+	return out, err
+}
+
+func (l *remoteLedger) Close() error { return nil }

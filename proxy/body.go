@@ -1,0 +1,288 @@
+package proxy
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"crawlgate/audit"
+	"crawlgate/pacing"
+)
+
+var buffers = sync.Pool{New: func() any { b := make([]byte, 32<<10); return &b }}
+
+// body is an answer's body on its way to the fetcher. It is copied by its own loop, which flushes what is there,
+// counts, keeps the size limit, watches that bytes move, and ends the exchange: a cut is always loud, never a clean
+// end.
+type body struct {
+	x     *exchange
+	resp  *http.Response
+	src   io.ReadCloser
+	taps  io.WriteCloser // learns links and directives from what passes
+	limit int64
+	left  int64 // of a known length; -1 when unknown
+
+	moved atomic.Int64 // bumped at each progress
+	err   error
+}
+
+func newBody(x *exchange, resp *http.Response) *body {
+	b := &body{x: x, resp: resp, src: resp.Body, limit: x.profile.Limits.ResponseBody, left: resp.ContentLength}
+	if noBodyStatus(x.in.Method, resp.StatusCode) {
+		b.left = 0
+	}
+	if b.left != 0 && htmlType(resp.Header.Get("Content-Type")) {
+		b.taps = x.learn(resp)
+	}
+	return b
+}
+
+// noBodyStatus tells whether an answer has no body whatever its fields say (RFC 9110 6.4.1).
+func noBodyStatus(method string, status int) bool {
+	return method == http.MethodHead || status == http.StatusNoContent || status == http.StatusNotModified || status < 200
+}
+
+func htmlType(ct string) bool {
+	ct, _, _ = strings.Cut(ct, ";")
+	ct = strings.ToLower(strings.TrimSpace(ct))
+	return ct == "text/html" || ct == "application/xhtml+xml"
+}
+
+// Read counts what passes and keeps the limit.
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.src.Read(p)
+	b.moved.Add(1)
+	total := b.x.wire.in.Add(int64(n))
+	if b.limit > 0 && total > b.limit {
+		return n, errBodyTooLarge
+	}
+	if b.left > 0 {
+		b.left -= int64(n)
+	}
+	if b.taps != nil && n > 0 {
+		_, _ = b.taps.Write(p[:n])
+	}
+	return n, err
+}
+
+// Close ends the exchange, once. Without a whole body it counts as left by the client.
+func (b *body) Close() error {
+	if b.taps != nil {
+		_ = b.taps.Close()
+		b.taps = nil
+	}
+	err := b.src.Close()
+	b.x.end()
+	return err
+}
+
+// finish notes how the body ended and records the event; the turn is given back by Close.
+func (b *body) finish(err error) {
+	b.err = err
+	if b.taps != nil {
+		_ = b.taps.Close()
+		b.taps = nil
+	}
+	ev := b.x.ev
+	var over *pacing.Overrun
+	switch {
+	case err == nil:
+	case errors.Is(err, errBodyTooLarge):
+		ev.Reason, ev.Class, ev.Decision = string(ResponseTooLarge), "cut", audit.Failed
+	case errors.Is(err, errStalled):
+		ev.Reason, ev.Class, ev.Decision = string(UpstreamTimeout), "stalled", audit.Failed
+		b.x.outcome.Err = &pacing.Overrun{Limit: "stall_timeout"}
+	case errors.As(err, &over):
+		ev.Reason, ev.Class, ev.Decision = string(UpstreamTimeout), over.Limit, audit.Failed
+		b.x.outcome.Err = over
+	case errors.Is(err, errClientLeft):
+		ev.Class = "client_left_body"
+		b.x.outcome.Err = errCanceled
+	default:
+		ev.Reason, ev.Class, ev.Decision = string(UpstreamFailed), "body_cut", audit.Failed
+		b.x.outcome.Err = err
+	}
+	b.x.record()
+}
+
+// copyTo sends the body on. head writes status and fields; it is called before the first byte, after at most a few
+// milliseconds, or not at all: an origin that breaks off before the first byte gets an answer of ours instead, which
+// copyTo returns.
+func (b *body) copyTo(w http.ResponseWriter, head func()) *http.Response {
+	if b.left == 0 {
+		b.finish(nil)
+		head()
+		return nil
+	}
+	var (
+		mu      sync.Mutex
+		started bool
+	)
+	rc := http.NewResponseController(w)
+	begin := func() bool { // under mu; true the first time
+		if started {
+			return false
+		}
+		started = true
+		head()
+		return true
+	}
+	// A head that comes without a body (SSE, slow pages) must not wait for the first byte.
+	early := time.AfterFunc(headPatience, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if begin() {
+			_ = rc.Flush()
+		}
+	})
+	defer early.Stop()
+	watch := b.watch(rc)
+	defer watch.stop()
+
+	buf := buffers.Get().(*[]byte)
+	defer buffers.Put(buf)
+	for {
+		n, err := b.Read(*buf)
+		last := err != nil || b.left == 0
+		if err != nil && !errors.Is(err, io.EOF) {
+			if cause := watch.cause(); cause != nil {
+				err = cause
+			} else if b.x.in.Context().Err() != nil {
+				err = errClientLeft
+			} else if cause := b.x.cause(); cause != nil {
+				err = cause
+			}
+			mu.Lock()
+			if !started && n == 0 || !started && errors.Is(err, errBodyTooLarge) {
+				started = true
+				mu.Unlock()
+				if errors.Is(err, errClientLeft) {
+					b.finish(err)
+					return nil
+				}
+				return b.instead(err)
+			}
+			mu.Unlock()
+			if n > 0 && !errors.Is(err, errBodyTooLarge) {
+				_, _ = w.Write((*buf)[:n])
+			}
+			_ = rc.Flush()
+			b.finish(err)
+			panic(http.ErrAbortHandler) // a reset, never a clean end
+		}
+		if errors.Is(err, io.EOF) && b.left > 0 {
+			b.finish(io.ErrUnexpectedEOF)
+			panic(http.ErrAbortHandler)
+		}
+		if last {
+			b.finish(nil)
+		}
+		mu.Lock()
+		begin()
+		mu.Unlock()
+		if n > 0 {
+			if _, werr := w.Write((*buf)[:n]); werr != nil {
+				if cause := watch.cause(); cause != nil {
+					b.finish(cause)
+				} else {
+					b.finish(errClientLeft)
+				}
+				panic(http.ErrAbortHandler)
+			}
+			b.moved.Add(1)
+		}
+		if last {
+			return nil
+		}
+		if n < len(*buf) {
+			_ = rc.Flush()
+		}
+	}
+}
+
+// headPatience is how long a head waits for its first byte of body, so that both leave together and an origin that
+// breaks off at once can still be answered for.
+const headPatience = 5 * time.Millisecond
+
+// instead makes an answer of ours in place of one that broke off before its first byte.
+func (b *body) instead(err error) *http.Response {
+	var no *refusal
+	switch {
+	case errors.Is(err, errBodyTooLarge):
+		no = &refusal{code: ResponseTooLarge, class: "size"}
+	case errors.Is(err, errStalled):
+		no = &refusal{code: UpstreamTimeout, class: "stalled", err: err}
+	default:
+		no = &refusal{code: UpstreamFailed, class: "body_cut", proxyError: "http_response_incomplete", err: err}
+	}
+	b.x.outcome.Err = err
+	resp := b.x.refuseLater(no)
+	b.x.record()
+	return resp
+}
+
+// watcher cuts an exchange in which nothing moves (a turn's own limit ends it through its context). One timer, re-armed only when it fires.
+type watcher struct {
+	mu    sync.Mutex
+	why   error
+	timer *time.Timer
+	done  bool
+}
+
+func (b *body) watch(rc *http.ResponseController) *watcher {
+	w := &watcher{}
+	stall := b.x.rules.Server.StallTimeout
+	if strings.HasPrefix(strings.ToLower(b.resp.Header.Get("Content-Type")), "text/event-stream") {
+		stall = b.x.rules.Server.StreamIdle
+	}
+	seen := int64(0)
+	var fire func()
+	fire = func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.done {
+			return
+		}
+		if now := b.moved.Load(); now != seen {
+			seen = now
+			w.timer.Reset(stall)
+			return
+		}
+		w.why = errStalled
+		b.x.g.pacer.CountOverrun("stall_timeout")
+		b.x.cancel(w.why)
+		_ = rc.SetWriteDeadline(time.Now()) // frees a write that the fetcher does not read
+	}
+	w.mu.Lock()
+	w.timer = time.AfterFunc(stall, fire)
+	w.mu.Unlock()
+	return w
+}
+
+func (w *watcher) stop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.done = true
+	w.timer.Stop()
+}
+
+func (w *watcher) cause() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.why
+}
+
+var (
+	errClientLeft = errors.New("the fetcher left")
+	errCanceled   = error(canceled{})
+)
+
+// canceled is context.Canceled with a name: pacing counts it as the fetcher's end, not the site's.
+type canceled struct{}
+
+func (canceled) Error() string        { return "fetcher left" }
+func (canceled) Is(target error) bool { return target == errCtxCanceled }

@@ -1,0 +1,265 @@
+// Package proxy is the path of one request through the gate: who asks, where it may go, what the site allows, when
+// it is its turn, under which name it leaves, and what is recorded. Read path.go first: it is the whole way, top to
+// bottom.
+package proxy
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"crawlgate/allowlist"
+	"crawlgate/audit"
+	"crawlgate/pacing"
+	"crawlgate/policy"
+	"crawlgate/proxy/guard"
+	"crawlgate/sign"
+)
+
+// Parts are the packages a gate asks. All but Ledger, Locks and Jobs are needed.
+type Parts struct {
+	Log    *slog.Logger
+	Guard  *guard.Dialer
+	Pacer  *pacing.Pacer
+	Signer *sign.Signer
+	List   *allowlist.List
+	Ledger *allowlist.Ledger
+	Locks  *allowlist.Locks
+	Audit  *audit.Log
+	CA     *CA
+	Jobs   JobStore // nil: in memory
+	// Policy makes the robots.txt keeper around the gate's own fetcher.
+	Policy func(policy.Fetcher) *policy.Policy
+}
+
+// Gate is the proxy.
+type Gate struct {
+	log    *slog.Logger
+	dialer atomic.Pointer[guard.Dialer]
+	policy *policy.Policy
+	pacer  *pacing.Pacer
+	signer *sign.Signer
+	list   *allowlist.List
+	ledger *allowlist.Ledger
+	locks  *allowlist.Locks
+	audit  *audit.Log
+
+	current   atomic.Pointer[Rules]
+	upstream  *upstream
+	certs     *certs
+	tlsConfig atomic.Pointer[tls.Config]
+	keeper    *gatekeeper
+	pages     *pages
+	jobs      *jobs
+	drain     *drain
+	pace      *paceCheck
+
+	outer     *http.Server
+	innerSrv  *http.Server
+	inner     *innerListener
+	connector *connector
+	pseudonym string // in Via, when it is added
+
+}
+
+// New builds a gate. It listens on nothing yet.
+func New(p Parts, r *Rules) (*Gate, error) {
+	certs, err := newCerts(p.CA)
+	if err != nil {
+		return nil, fmt.Errorf("leaf key: %w", err)
+	}
+	g := &Gate{
+		log: p.Log, pacer: p.Pacer, signer: p.Signer, list: p.List, ledger: p.Ledger, locks: p.Locks, audit: p.Audit,
+		certs: certs, keeper: newGatekeeper(), pages: newPages(), drain: newDrain(), inner: newInnerListener(), pace: newPaceCheck(),
+		pseudonym: "crawlgate-" + strings.ToLower(audit.NewID()[12:]),
+	}
+	if g.log == nil {
+		g.log = slog.New(slog.DiscardHandler)
+	}
+	g.dialer.Store(p.Guard)
+	g.current.Store(r.compile())
+	g.jobs = newJobs(p.Jobs, g.log)
+	g.tlsConfig.Store(certs.tlsConfig())
+	if g.upstream, err = newUpstream(g.guard, r); err != nil {
+		return nil, err
+	}
+	g.policy = p.Policy(robotsFetcher{g})
+	g.connector = newConnector(g.log, g.acceptConnect, g.serveTunnel)
+	g.outer = g.newServer(http.HandlerFunc(g.serveOuter))
+	g.outer.Protocols = new(http.Protocols)
+	g.outer.Protocols.SetHTTP1(true)
+	g.innerSrv = g.newServer(http.HandlerFunc(g.serveInner))
+	// The server sets HTTP/2 up only when its TLS configuration offers it; the handshake itself is done by us.
+	g.innerSrv.TLSConfig = &tls.Config{NextProtos: []string{"h2", "http/1.1"}}
+	g.innerSrv.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 100}
+	go func() { _ = g.innerSrv.Serve(g.inner) }()
+	return g, nil
+}
+
+// newServer is the standard server with our limits. WriteTimeout stays 0: it would cut long downloads and SSE; the
+// exchange watches its own progress.
+func (g *Gate) newServer(h http.Handler) *http.Server {
+	s := g.rules().Server
+	return &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: s.ReadHead,
+		IdleTimeout:       s.Idle,
+		MaxHeaderBytes:    s.HeadBytes,
+		ErrorLog:          log.New(slogWriter{g.log}, "", 0),
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, connKey{}, c)
+		},
+	}
+}
+
+type slogWriter struct{ log *slog.Logger }
+
+func (w slogWriter) Write(p []byte) (int, error) {
+	w.log.Debug("http server", "message", strings.TrimSpace(string(p)))
+	return len(p), nil
+}
+
+type connKey struct{}
+
+// tunnelFrom finds the tunnel a request arrived in.
+func tunnelFrom(ctx context.Context) *tunnel {
+	switch c := ctx.Value(connKey{}).(type) {
+	case *answerConn:
+		return c.tunnel
+	case *tls.Conn:
+		if tc, ok := c.NetConn().(*tunnelConn); ok {
+			return tc.tunnel
+		}
+	}
+	return nil
+}
+
+// listenerOf is one proxy listener.
+type listenerOf struct {
+	client  string             // its only client, if it has one of its own
+	trusted bool               // whoever reaches it is that client: opened by the owner of the state folder for one command
+	observe func(*audit.Event) // sees every event of requests that came this way
+}
+
+func listenerFrom(ctx context.Context) *listenerOf {
+	if c, ok := ctx.Value(connKey{}).(*answerConn); ok {
+		return c.via
+	}
+	return nil
+}
+
+func (g *Gate) rules() *Rules { return g.current.Load() }
+
+func (g *Gate) guard() *guard.Dialer { return g.dialer.Load() }
+
+// Reload swaps the compiled configuration and the dialer; requests under way keep the rules they began with.
+func (g *Gate) Reload(r *Rules, d *guard.Dialer) error {
+	if err := g.upstream.reload(r); err != nil {
+		return err
+	}
+	g.dialer.Store(d)
+	g.current.Store(r.compile())
+	return nil
+}
+
+// ReplaceCA swaps the interception CA; leaves signed by the old one end with their connections.
+func (g *Gate) ReplaceCA(ca *CA) error {
+	c, err := newCerts(ca)
+	if err != nil {
+		return err
+	}
+	g.tlsConfig.Store(c.tlsConfig())
+	return nil
+}
+
+// Serve accepts connections until Shutdown. client names the only client of this listener, or is empty.
+func (g *Gate) Serve(l net.Listener, client string) error {
+	return g.serveOn(l, &listenerOf{client: client})
+}
+
+// ServeTrusted accepts connections of one command of the owner: they need no secret, and are the client's (the first
+// configured, or the open client, when client is empty). observe sees every event they make.
+func (g *Gate) ServeTrusted(l net.Listener, client string, observe func(*audit.Event)) error {
+	rules := g.rules()
+	if client == "" && len(rules.Clients) > 0 {
+		client = rules.Clients[0].Name
+	}
+	if client != "" && rules.byName[client] == nil {
+		l.Close()
+		return fmt.Errorf("no client is named %s", client)
+	}
+	return g.serveOn(l, &listenerOf{client: client, trusted: true, observe: observe})
+}
+
+func (g *Gate) serveOn(l net.Listener, via *listenerOf) error {
+	err := g.outer.Serve(&answerListener{Listener: l, gate: g, via: via})
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+// Policy is the robots.txt keeper, for `check` and the admin page.
+func (g *Gate) Policy() *policy.Policy { return g.policy }
+
+// Tunnels tells how many tunnels are open.
+func (g *Gate) Tunnels() int { return g.drain.open() }
+
+// Minted tells how many leaf certificates were signed.
+func (g *Gate) Minted() int64 {
+	g.certs.mu.Lock()
+	defer g.certs.mu.Unlock()
+	return g.certs.minted
+}
+
+// Shutdown drains: no new tunnel, no new request; running ones end until ctx does; WebSockets last.
+func (g *Gate) Shutdown(ctx context.Context) error {
+	g.drain.stop()
+	err := g.outer.Shutdown(ctx)
+	if ierr := g.innerSrv.Shutdown(ctx); err == nil {
+		err = ierr
+	}
+	select {
+	case <-g.drain.waitRelays():
+	case <-ctx.Done():
+	}
+	_ = g.outer.Close()
+	_ = g.innerSrv.Close()
+	_ = g.inner.Close()
+	g.drain.closeAll()
+	g.upstream.close()
+	g.certs.close()
+	g.pages.close()
+	return err
+}
+
+// serveOuter is the handler of the proxy port.
+func (g *Gate) serveOuter(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodConnect {
+		g.connector.connect(w, r)
+		return
+	}
+	g.forward(w, r, nil)
+}
+
+// serveInner is the handler inside tunnels.
+func (g *Gate) serveInner(w http.ResponseWriter, r *http.Request) {
+	t := tunnelFrom(r.Context())
+	if t == nil {
+		http.Error(w, "no tunnel", http.StatusInternalServerError)
+		return
+	}
+	t.requests.Add(1)
+	g.forward(w, r, t)
+}
+
+// drainTimeout is how long Shutdown's caller should wait.
+func (g *Gate) drainTimeout() time.Duration { return g.rules().Server.Grace }

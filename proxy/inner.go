@@ -1,0 +1,134 @@
+package proxy
+
+import (
+	"bytes"
+	"errors"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// innerListener hands connections that were accepted, authenticated and decrypted elsewhere to the standard
+// library's server, which brings HTTP/1.1 and HTTP/2, time limits and graceful shutdown.
+type innerListener struct {
+	ch     chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func newInnerListener() *innerListener {
+	return &innerListener{ch: make(chan net.Conn), closed: make(chan struct{})}
+}
+
+// push gives one connection to the server; after Close it closes the connection.
+func (l *innerListener) push(c net.Conn) {
+	select {
+	case l.ch <- c:
+	case <-l.closed:
+		c.Close()
+	}
+}
+
+// Accept returns the next pushed connection.
+func (l *innerListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.ch:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close ends Accept.
+func (l *innerListener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return nil
+}
+
+// Addr names the listener in logs.
+func (l *innerListener) Addr() net.Addr { return innerAddr{} }
+
+type innerAddr struct{}
+
+func (innerAddr) Network() string { return "tunnel" }
+func (innerAddr) String() string  { return "tunnel" }
+
+// answerListener wraps what the outer listener accepts, so that malformed requests get our answer too.
+type answerListener struct {
+	net.Listener
+	gate *Gate
+	via  *listenerOf
+}
+
+// Accept returns the next connection.
+func (l *answerListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &answerConn{Conn: c, gate: l.gate, via: l.via}, nil
+}
+
+// answerConn stands between the standard server and a connection. What the server cannot parse it answers by one
+// fixed write before any handler runs, without a reason, a request id or an audit event. Such an answer is known by
+// its fields (a handler's answer always has Date) and is replaced by ours.
+type answerConn struct {
+	net.Conn
+	gate   *Gate
+	tunnel *tunnel     // nil on the outer listener
+	via    *listenerOf // nil inside tunnels
+	tls    bool
+	wrote  atomic.Bool
+}
+
+// The fields net/http puts on the answers it writes by itself (net/http/server.go, conn.serve).
+var (
+	bareFields  = []byte("\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n")
+	barePrefix  = []byte("HTTP/1.1 ")
+	bareMaximum = 1024
+)
+
+func (c *answerConn) Write(p []byte) (int, error) {
+	if len(p) < bareMaximum && bytes.HasPrefix(p, barePrefix) {
+		if i := bytes.Index(p, bareFields); i > 0 && bytes.IndexByte(p[:i], '\r') < 0 && len(p) > 12 {
+			if _, err := c.Conn.Write(c.gate.answerMalformed(c, string(p[9:12]))); err != nil {
+				return 0, err
+			}
+			return len(p), nil
+		}
+	}
+	return c.Conn.Write(p)
+}
+
+// CloseWrite lets the server half-close, so that the client can read an early answer.
+func (c *answerConn) CloseWrite() error {
+	if cw, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return cw.CloseWrite()
+	}
+	return nil
+}
+
+// answerMalformed builds the whole answer for a request that could not be parsed, and records it.
+func (g *Gate) answerMalformed(c *answerConn, status string) []byte {
+	code := http.StatusBadRequest
+	class := "request_malformed"
+	switch status {
+	case "431":
+		code, class = http.StatusRequestHeaderFieldsTooLarge, "header_too_large"
+	case "501":
+		code, class = http.StatusNotImplemented, "request_framing"
+	case "505":
+		code, class = http.StatusHTTPVersionNotSupported, "request_version"
+	}
+	x := g.beginBare(c)
+	resp := x.refuse(&refusal{code: BadRequest, status: code, class: class})
+	resp.Header.Set("Connection", "close")
+	resp.Header.Set("Date", time.Now().UTC().Format(http.TimeFormat))
+	var b bytes.Buffer
+	if err := resp.Write(&b); err != nil && !errors.Is(err, net.ErrClosed) {
+		g.log.Error("write malformed answer", "error", err)
+	}
+	return b.Bytes()
+}

@@ -1,0 +1,165 @@
+package proxy
+
+import (
+	"net/http"
+	"strings"
+
+	"crawlgate/pacing"
+)
+
+// Values of limits.deny_kinds.
+const (
+	kindScript   = "script-navigation"
+	kindPrefetch = "prefetch"
+	kindNoise    = "browser-noise"
+)
+
+// browserNoise are hosts a full Chromium asks by itself, whatever flags it gets.
+var browserNoise = map[string]bool{
+	"accounts.google.com": true, "update.googleapis.com": true, "optimizationguide-pa.googleapis.com": true,
+	"content-autofill.googleapis.com": true, "safebrowsing.googleapis.com": true, "redirector.gvt1.com": true,
+	"clients2.google.com": true, "edgedl.me.gvt1.com": true, "safebrowsingohttpgateway.googleapis.com": true,
+	"android.clients.google.com": true, "mtalk.google.com": true, "passwordsleakcheck-pa.googleapis.com": true,
+	"dns.google": true, "cloudflare-dns.com": true, "chrome.cloudflare-dns.com": true, "dns.quad9.net": true,
+	"doh.opendns.com": true, "doh.cleanbrowsing.org": true,
+}
+
+// kindOf is what a request is, and by which evidence. Kinds relax the pace only; allowlist, guard and robots.txt hold
+// for every one of them.
+type kindOf struct {
+	kind       pacing.Kind
+	denied     string // one of limits.deny_kinds
+	class      string // finer word of a denial
+	detail     string
+	document   bool      // a document is asked for
+	thirdParty bool      // a file that another site's page loads
+	owner      *openPage // the page it belongs to
+	hop        *hop      // the redirect it follows
+	preflight  bool
+	websocket  bool
+}
+
+func (k kindOf) name() string { return k.kind.String() }
+
+// classify decides the kind from evidence. A fetcher's own word (Crawlgate-Kind) counts only on requests without
+// Sec-Fetch fields, since a page's script can add fields to its requests but not remove those.
+func (x *exchange) classify() kindOf {
+	h := x.in.Header
+	k := kindOf{kind: pacing.Page, document: true}
+	if x.own != nil {
+		return kindOf{kind: pacing.Sitemap}
+	}
+	if browserNoise[x.host.Name] {
+		k.denied, k.class = kindNoise, "browser_noise"
+		k.detail = "A browser asks this host by itself; no page did. Use chromium-headless-shell, or list the host in the client's sites."
+		return k
+	}
+	window := x.rules.Server.CompanionWindow
+	session := x.id.session
+	target := x.url.String()
+	if hp, ok := x.g.pages.hopTo(session, target); ok {
+		k.hop = &hp
+	}
+	dest, mode, site := h.Get("Sec-Fetch-Dest"), h.Get("Sec-Fetch-Mode"), h.Get("Sec-Fetch-Site")
+	referer, origin := h.Get("Referer"), h.Get("Origin")
+
+	if isWebSocket(h) {
+		k.websocket, k.document = true, false
+		return x.riding(k, x.g.pages.owner(session, "", origin, window))
+	}
+	if prefetching(h) {
+		k.denied, k.class = kindPrefetch, "prefetch"
+		k.detail = "The page was to be loaded in advance and nobody asked for it."
+		return k
+	}
+	if x.in.Method == http.MethodOptions && origin != "" && h.Get("Access-Control-Request-Method") != "" {
+		k.preflight, k.document = true, false
+		return x.riding(k, x.g.pages.owner(session, referer, origin, window))
+	}
+	switch {
+	case dest == "document" && mode == "navigate":
+		if site != "none" && referer != "" && h.Get("Sec-Fetch-User") == "" && k.hop == nil {
+			if x.g.pages.owner(session, referer, "", window) != nil {
+				k.denied, k.class = kindScript, "script_navigation"
+				k.detail = "A script of the page went to another page. The URL is recorded, so that it can be read in its own turn."
+				return k
+			}
+		}
+		return x.navigation(k, target, pacing.Render)
+	case dest == "":
+		return x.plain(k, target)
+	default: // a frame or a file of a page
+		k.document = dest == "iframe" || dest == "frame" || dest == "embed" || dest == "object"
+		return x.riding(k, x.g.pages.owner(session, referer, origin, window))
+	}
+}
+
+// navigation tells a redirect, a second look at a page (again) and a page apart.
+func (x *exchange) navigation(k kindOf, target string, again pacing.Kind) kindOf {
+	if k.hop != nil && k.hop.host == x.host.Name {
+		k.kind = pacing.Redirect
+		return k
+	}
+	if pg := x.g.pages.same(x.id.session, target, x.rules.Server.CompanionWindow); pg != nil {
+		k.kind, k.owner = again, pg
+	}
+	return k
+}
+
+// plain classifies a request without Sec-Fetch fields: tools, and browsers on plain http.
+func (x *exchange) plain(k kindOf, target string) kindOf {
+	h := x.in.Header
+	declared := h.Get("Crawlgate-Kind")
+	switch declared {
+	case "subresource":
+		return x.riding(k, x.g.pages.owner(x.id.session, h.Get("Crawlgate-Page"), "", x.rules.Server.CompanionWindow))
+	case "sitemap":
+		k.kind, k.document = pacing.Sitemap, false
+		return k
+	}
+	if strings.Contains(h.Get("Accept"), "text/html") || declared == "page" {
+		return x.navigation(k, target, pacing.Render)
+	}
+	// A browser on plain http sends the page as Referer and asks for something else than HTML.
+	if ref := h.Get("Referer"); ref != "" && x.url.Scheme == "http" {
+		if pg := x.g.pages.owner(x.id.session, ref, "", x.rules.Server.CompanionWindow); pg != nil {
+			k.document = false
+			return x.riding(k, pg)
+		}
+	}
+	return x.navigation(k, target, pacing.Repeat)
+}
+
+// riding makes a request a file of its page. Without a page it stays a page: unknown always means the stricter kind.
+func (x *exchange) riding(k kindOf, owner *openPage) kindOf {
+	if owner == nil {
+		return k
+	}
+	k.kind, k.owner = pacing.Subresource, owner
+	k.thirdParty = owner.host != x.host.Name
+	if k.hop != nil && !k.thirdParty && k.hop.host == x.host.Name {
+		k.hop = nil // a file's redirect rides as the file did
+	}
+	return k
+}
+
+func prefetching(h http.Header) bool {
+	for _, name := range []string{"Sec-Purpose", "Purpose", "X-Purpose", "X-Moz"} {
+		if strings.HasPrefix(strings.ToLower(h.Get(name)), "prefetch") {
+			return true
+		}
+	}
+	return false
+}
+
+// hops refuses a chain of redirects that is too long.
+func (x *exchange) hops() *refusal {
+	if x.kind.hop == nil {
+		return nil
+	}
+	x.ev.RedirectOf = x.kind.hop.from
+	if limit := x.profile.Limits.Redirects; x.kind.hop.count > limit {
+		return &refusal{code: TooManyRedirects, class: "redirects"}
+	}
+	return nil
+}

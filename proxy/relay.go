@@ -1,0 +1,115 @@
+package proxy
+
+import (
+	"bufio"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// relayBody is the two-way body of a 101 answer.
+type relayBody struct {
+	io.ReadWriteCloser
+	x *exchange
+}
+
+// relay passes an upgraded connection (WebSocket) in both directions until one side closes; then the other side is
+// closed too.
+func (g *Gate) relay(w http.ResponseWriter, resp *http.Response, rb *relayBody) {
+	x := rb.x
+	defer x.end()
+	defer rb.Close()
+	conn, rw, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		// HTTP/2 towards the fetcher: it has no upgrade, and its client was not told otherwise.
+		x.outcome.Err = err
+		w.WriteHeader(http.StatusBadGateway)
+		return
+	}
+	done := g.drain.relay(conn)
+	defer done()
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Time{})
+	bw := bufio.NewWriter(conn)
+	h := http.Header{}
+	maps.Copy(h, resp.Header)
+	_, _ = bw.WriteString("HTTP/1.1 101 Switching Protocols\r\n")
+	_ = h.Write(bw)
+	_, _ = bw.WriteString("\r\n")
+	if bw.Flush() != nil {
+		return
+	}
+	var early io.Reader
+	if n := rw.Reader.Buffered(); n > 0 {
+		early = io.LimitReader(rw.Reader, int64(n))
+	}
+	toSite, toClient := pump(conn, early, rb.ReadWriteCloser, x.rules.Server.StreamIdle)
+	x.wire.out.Add(toSite)
+	x.wire.in.Add(toClient)
+}
+
+// pump copies both ways until one side ends or nothing moves for idle, and returns the bytes a sent and received.
+func pump(a net.Conn, early io.Reader, b io.ReadWriteCloser, idle time.Duration) (fromA, fromB int64) {
+	var moved atomic.Int64
+	var once sync.Once
+	stop := func() { once.Do(func() { a.Close(); b.Close() }) }
+	var timer *time.Timer
+	var tmu sync.Mutex
+	seen := int64(-1)
+	if idle > 0 {
+		tmu.Lock()
+		timer = time.AfterFunc(idle, func() {
+			tmu.Lock()
+			defer tmu.Unlock()
+			if n := moved.Load(); n != seen {
+				seen = n
+				timer.Reset(idle)
+				return
+			}
+			stop()
+		})
+		tmu.Unlock()
+		defer timer.Stop()
+	}
+	var wg sync.WaitGroup
+	wg.Add(2)
+	go func() {
+		defer wg.Done()
+		defer stop()
+		var src io.Reader = a
+		if early != nil {
+			src = io.MultiReader(early, a)
+		}
+		fromA = copyCounting(b, src, &moved)
+	}()
+	go func() {
+		defer wg.Done()
+		defer stop()
+		fromB = copyCounting(a, b, &moved)
+	}()
+	wg.Wait()
+	return fromA, fromB
+}
+
+// copyCounting copies until the end. Its buffer is small: most of these connections idle.
+func copyCounting(dst io.Writer, src io.Reader, moved *atomic.Int64) (n int64) {
+	var buf [4 << 10]byte
+	for {
+		k, err := src.Read(buf[:])
+		if k > 0 {
+			w, werr := dst.Write(buf[:k])
+			n += int64(w)
+			moved.Add(1)
+			if werr != nil {
+				return n
+			}
+		}
+		if err != nil {
+			return n
+		}
+	}
+}

@@ -1,0 +1,301 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"crawlgate/policy"
+	"crawlgate/sign"
+)
+
+var errEOF = io.EOF
+
+// dress is step 6: it makes the request that leaves. Fields of the fetcher's connection, of other proxies and of
+// foreign identities go; the agent's user agent and the signature come last.
+func (x *exchange) dress(ctx context.Context) (*http.Request, *refusal) {
+	r := x.in
+	h := r.Header.Clone()
+	websocket := isWebSocket(h)
+	x.ev.Sig.Stripped = sign.Strip(h)
+	trailers := stripConnection(h)
+	stripRequest(h)
+	if trailers {
+		h["Te"] = []string{"trailers"}
+	}
+	if websocket {
+		h["Connection"], h["Upgrade"] = []string{"Upgrade"}, []string{"websocket"}
+	}
+	if x.profile.Limits.Authorization != "pass" {
+		delete(h, "Authorization")
+	}
+	x.sentUA = x.userAgent()
+	h["User-Agent"] = []string{x.sentUA} // always set: an absent one would get Go's
+	x.ev.UserAgent = x.sentUA
+	if x.ev.ClientUserAgent == x.sentUA {
+		x.ev.ClientUserAgent = ""
+	}
+	if x.rules.Via {
+		h["Via"] = []string{strconv.Itoa(r.ProtoMajor) + "." + strconv.Itoa(r.ProtoMinor) + " " + x.g.pseudonym}
+	}
+	if err := x.g.audit.Ready(); err != nil {
+		return nil, &refusal{code: AuditUnavailable, retryAfter: 5 * time.Second, err: err}
+	}
+	if no := x.sign(r.Method, x.url, h); no != nil {
+		return nil, no
+	}
+	x.wire = &wireLog{}
+	rctx, cancel := context.WithCancelCause(ctx)
+	x.cancel = cancel
+	if x.turn != nil {
+		stop := context.AfterFunc(x.turn.Context(), func() { cancel(context.Cause(x.turn.Context())) })
+		prev := x.cancel
+		x.cancel = func(err error) { stop(); prev(err) }
+	}
+	out := &http.Request{
+		Method: r.Method, URL: cloneURL(x.url), Host: x.url.Host, Header: h,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Body: noBody{},
+	}
+	if r.ContentLength != 0 && r.Body != nil {
+		out.Body = &upload{r: r.Body, wire: x.wire, left: x.profile.Limits.RequestBody}
+		out.ContentLength = r.ContentLength
+		out.Trailer = r.Trailer
+	}
+	early := x.early
+	return out.WithContext(httptrace.WithClientTrace(rctx, x.wire.trace(early))), nil
+}
+
+// sign signs the request or notes why it is not signed. A failure to sign refuses it: never unsigned instead.
+func (x *exchange) sign(method string, u *url.URL, h http.Header) *refusal {
+	x.ev.Sig.State = x.signState(u)
+	if x.ev.Sig.State != "signed" {
+		return nil
+	}
+	path := u.EscapedPath()
+	info, err := x.g.signer.Sign(sign.Request{Agent: x.profile.Agent.Name, Method: method, Authority: u.Host, Path: path}, h)
+	if err != nil {
+		x.ev.Sig.State = "failed"
+		return &refusal{code: SignFailed, err: err}
+	}
+	s := &x.ev.Sig
+	s.State, s.KeyID, s.Label, s.Created, s.Expires, s.Components, s.Agent = info.State, info.KeyID, info.Label, info.Created, info.Expires, info.Components, info.AgentURL
+	return nil
+}
+
+// signState decides whether a request is signed (web bot auth, section 3): https, to a listed site, not a file that
+// another site's page loads, by an agent that has a key.
+func (x *exchange) signState(u *url.URL) string {
+	switch {
+	case x.profile.Sign == "never":
+		return "never"
+	case u.Scheme != "https":
+		return "http"
+	case x.kind.thirdParty:
+		return "cross-site"
+	case x.profile.Sign == "sites" && !x.admitted.Listed:
+		return "not-listed"
+	}
+	if state, _ := x.g.signer.State(x.profile.Agent.Name); state != "ready" {
+		return "disabled"
+	}
+	return "signed"
+}
+
+// send is steps 7 and 8: one request on the wire, and what came of it.
+func (x *exchange) send(out *http.Request) (*http.Response, *refusal) {
+	if x.turn != nil {
+		// A shared turn's lease may have run out while the request was made ready.
+		if err := x.turn.Held(); err != nil {
+			return nil, &refusal{code: Overloaded, class: "lease_lost", retryAfter: time.Second, err: err}
+		}
+	}
+	if err := x.g.audit.Intent(out.Context(), x.ev); err != nil {
+		return nil, &refusal{code: AuditUnavailable, retryAfter: 5 * time.Second, err: err}
+	}
+	x.sending = out.Context()
+	timer := time.AfterFunc(x.profile.Limits.Timeout, func() { x.cancel(errHeadTimeout) })
+	x.g.pace.begin(x)
+	resp, err := x.g.upstream.roundTrip(out, x.wire)
+	headLate := !timer.Stop()
+	if err == nil && headLate && out.Context().Err() != nil {
+		resp.Body.Close()
+		err = context.Cause(out.Context())
+	}
+	if err != nil {
+		if cause := context.Cause(out.Context()); cause != nil && errors.Is(err, context.Canceled) {
+			err = cause
+		}
+		no := refusalFor(err)
+		x.outcome.Err = err
+		x.outcome.Sent = x.wire.sent()
+		switch no.code {
+		case DNSFailed, UpstreamFailed, UpstreamTimeout, UpstreamTLS:
+			x.outcome.Sent = true // the origin failed, whether or not a byte went out
+		}
+		return nil, no
+	}
+	x.outcome.Sent = true
+	x.outcome.Status = resp.StatusCode
+	x.outcome.RetryAfter = resp.Header.Get("Retry-After")
+	x.outcome.Date = resp.Header.Get("Date")
+	return resp, nil
+}
+
+// admit is step 9: what the answer's head says is noted and cleaned, and its body wrapped.
+func (x *exchange) admit(resp *http.Response) (*http.Response, *refusal) {
+	ev, h := x.ev, resp.Header
+	ev.Status = resp.StatusCode
+	if resp.StatusCode < 100 || resp.StatusCode > 599 {
+		resp.Body.Close()
+		return nil, &refusal{code: UpstreamFailed, class: "response_invalid", proxyError: "http_protocol_error"}
+	}
+	x.observe(resp)
+	if resp.StatusCode == http.StatusProxyAuthRequired {
+		// Passed on, it would make the fetcher send its proxy secret to the site's next challenge.
+		resp.Body.Close()
+		return nil, &refusal{code: UpstreamFailed, class: "origin_407", proxyError: "http_protocol_error"}
+	}
+	upgraded := resp.StatusCode == http.StatusSwitchingProtocols
+	if limit := x.profile.Limits.ResponseBody; limit > 0 && resp.ContentLength > limit && x.in.Method != http.MethodHead {
+		resp.Body.Close()
+		return nil, &refusal{code: ResponseTooLarge, class: "size", detail: "The answer has " + strconv.FormatInt(resp.ContentLength, 10) +
+			" bytes and the profile " + x.profile.Name + " takes " + strconv.FormatInt(limit, 10) + " (limits.response_body). Have the limit raised if the file is wanted."}
+	}
+	accept := h["Sec-Websocket-Accept"]
+	stripAnswer(h)
+	h["Crawlgate-Request-Id"] = []string{ev.ID}
+	if x.ev.TurnWaitMS > 0 {
+		h["Crawlgate-Waited"] = []string{strconv.FormatFloat(float64(x.ev.TurnWaitMS)/1000, 'f', 2, 64)}
+	}
+	if ev.Indexing != "" {
+		h["Crawlgate-Indexing"] = []string{ev.Indexing}
+	}
+	ev.Answered = resp.StatusCode
+	ev.Reason = string(reasonOK)
+	if upgraded {
+		h["Connection"], h["Upgrade"] = []string{"Upgrade"}, []string{"websocket"}
+		if accept != nil {
+			h["Sec-Websocket-Accept"] = accept
+		}
+		x.endTurn() // an upgraded connection holds no turn
+		resp.Body = &relayBody{ReadWriteCloser: resp.Body.(io.ReadWriteCloser), x: x}
+		return resp, nil
+	}
+	resp.Body = newBody(x, resp)
+	return resp, nil
+}
+
+// observe notes what the rules and the audit use of an answer's head.
+func (x *exchange) observe(resp *http.Response) {
+	ev, h := x.ev, resp.Header
+	ev.ContentType = h.Get("Content-Type")
+	ev.RobotsTag = strings.Join(h["X-Robots-Tag"], ", ")
+	ev.Indexing = policy.IndexingDirectives(h, x.profile.Agent.Token)
+	ev.RetryAfterS = retryAfterSeconds(h.Get("Retry-After"))
+	ev.AcceptSignature = h.Get("Accept-Signature") != ""
+	ev.RateLimit = strings.Join(append(h["Ratelimit"], h["Ratelimit-Policy"]...), ", ")
+	ev.Signals = x.g.policy.ObserveResponse(x.query(), resp.StatusCode, h)
+	if x.page != nil {
+		x.page.answered(resp.StatusCode)
+	}
+	switch resp.StatusCode {
+	case 301, 302, 303, 307, 308:
+		x.redirected(resp)
+	case 401, 403, 407, 451:
+		if x.g.locks != nil && x.profile.IdentityLock > 0 {
+			if err := x.g.locks.Record(x.url, x.profile.Agent.Name, x.passedUA(), resp.StatusCode, time.Now()); err != nil {
+				x.g.log.Error("refusal of a site not kept", "request_id", ev.ID, "error", err)
+			}
+		}
+	}
+}
+
+// redirected notes where an answer points: the next request of this fetcher to that URL is its hop.
+func (x *exchange) redirected(resp *http.Response) {
+	loc := resp.Header.Get("Location")
+	x.ev.SetLocation(loc)
+	x.ev.Permanent = resp.StatusCode == 301 || resp.StatusCode == 308
+	u, err := x.url.Parse(loc)
+	if err != nil || loc == "" {
+		return
+	}
+	u, host := normalised(u)
+	if u == nil {
+		return
+	}
+	n := 1
+	if x.kind.hop != nil {
+		n = x.kind.hop.count + 1
+	}
+	x.outcome.Location = u.String()
+	x.g.pages.redirected(x.id.session, u.String(), hop{count: n, from: x.ev.ID, host: host, at: time.Now()})
+	x.g.list.ObserveRedirect(x.request, x.admitted, u)
+}
+
+// endTurn gives the turn back before the exchange ends.
+func (x *exchange) endTurn() {
+	if x.turn != nil {
+		x.turn.Done(x.outcome)
+	}
+}
+
+func retryAfterSeconds(v string) int64 {
+	v = textproto.TrimString(v)
+	if v == "" {
+		return 0
+	}
+	if n, err := strconv.ParseInt(v, 10, 64); err == nil {
+		return max(0, n)
+	}
+	if t, err := http.ParseTime(v); err == nil {
+		return max(0, int64(time.Until(t)/time.Second))
+	}
+	return 0
+}
+
+func cloneURL(u *url.URL) *url.URL {
+	c := *u
+	return &c
+}
+
+// upload is a request body on its way: counted, and bounded also where no field announced its length.
+type upload struct {
+	r    io.ReadCloser
+	wire *wireLog
+	left int64
+}
+
+func (u *upload) Read(p []byte) (int, error) {
+	n, err := u.r.Read(p)
+	u.wire.out.Add(int64(n))
+	if u.left -= int64(n); u.left < 0 {
+		return 0, errReqTooLarge
+	}
+	return n, err
+}
+
+func (u *upload) Close() error { return u.r.Close() }
+
+// earlyHint passes 1xx answers on, but for 100 and 101, which are of one connection.
+func earlyHint(early func(int, http.Header)) func(int, textproto.MIMEHeader) error {
+	if early == nil {
+		return nil
+	}
+	return func(code int, h textproto.MIMEHeader) error {
+		if code == http.StatusContinue || code == http.StatusSwitchingProtocols {
+			return nil
+		}
+		hh := http.Header(h).Clone()
+		stripAnswer(hh)
+		early(code, hh)
+		return nil
+	}
+}

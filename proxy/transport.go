@@ -1,0 +1,175 @@
+package proxy
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"crawlgate/audit"
+	"crawlgate/proxy/guard"
+)
+
+const (
+	answerHeadBytes  = 256 << 10
+	handshakeTimeout = 10 * time.Second
+	idleConns        = 1024
+	idleConnsHost    = 16
+	// dialsPerTransport bounds a Transport's life: it keeps an entry for each host it ever dialled
+	// (golang/go#33849), and a crawl visits millions.
+	dialsPerTransport = 20_000
+)
+
+// upstream is the way out. It holds one http.Transport at a time and replaces it after so many dials.
+type upstream struct {
+	dialer func() *guard.Dialer
+	mu     sync.Mutex
+	rules  *Rules
+	roots  *x509.CertPool
+	cur    atomic.Pointer[generation]
+}
+
+type generation struct {
+	tr    *http.Transport
+	dials atomic.Int64
+}
+
+func newUpstream(dialer func() *guard.Dialer, r *Rules) (*upstream, error) {
+	u := &upstream{dialer: dialer}
+	return u, u.reload(r)
+}
+
+// reload takes new roots and limits; connections of the old transport end when they are idle.
+func (u *upstream) reload(r *Rules) error {
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		pool = x509.NewCertPool()
+	}
+	if len(r.Roots) > 0 && !pool.AppendCertsFromPEM(r.Roots) {
+		return errors.New("egress.root_ca_file: no certificate could be read")
+	}
+	u.mu.Lock()
+	u.rules, u.roots = r, pool
+	u.mu.Unlock()
+	u.replace(u.cur.Load())
+	return nil
+}
+
+// replace swaps the transport if old is still the current one.
+func (u *upstream) replace(old *generation) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.cur.Load() != old {
+		return
+	}
+	g := &generation{}
+	g.tr = &http.Transport{
+		Proxy: nil, // never from the environment
+		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			return u.dialer().DialContext(ctx, network, addr)
+		},
+		TLSClientConfig:        &tls.Config{RootCAs: u.roots, MinVersion: tls.VersionTLS12, ClientSessionCache: tls.NewLRUClientSessionCache(512)},
+		TLSHandshakeTimeout:    handshakeTimeout,
+		DisableCompression:     true, // bodies pass as they come
+		ForceAttemptHTTP2:      true,
+		MaxIdleConns:           idleConns,
+		MaxIdleConnsPerHost:    idleConnsHost,
+		IdleConnTimeout:        u.rules.Server.UpstreamIdle,
+		MaxResponseHeaderBytes: answerHeadBytes,
+		ReadBufferSize:         8 << 10,
+	}
+	u.cur.Store(g)
+	if old != nil {
+		old.tr.CloseIdleConnections()
+	}
+}
+
+func (u *upstream) close() { u.cur.Load().tr.CloseIdleConnections() }
+
+// roundTrip sends one request, once. It follows no redirect and repeats nothing.
+func (u *upstream) roundTrip(r *http.Request, w *wireLog) (*http.Response, error) {
+	g := u.cur.Load()
+	resp, err := g.tr.RoundTrip(r)
+	if !w.reused.Load() && g.dials.Add(1) == dialsPerTransport {
+		u.replace(g)
+	}
+	return resp, err
+}
+
+// noBody is an empty request body of a type of its own, without GetBody: http.NoBody (or nil) would let the Transport
+// send a request again by itself when a kept-alive connection died, and one turn must be one request on the wire.
+type noBody struct{}
+
+func (noBody) Read([]byte) (int, error) { return 0, errEOF }
+func (noBody) Close() error             { return nil }
+
+// wireLog is what really happened on the wire, seen by the transport's trace: the audit event and the pace check
+// believe nothing else.
+type wireLog struct {
+	mu       sync.Mutex
+	first    time.Time // the request's head was written
+	writes   int
+	remote   netip.AddrPort
+	resolved []netip.Addr
+	except   string
+	reused   atomic.Bool
+	out      atomic.Int64 // body bytes sent
+	in       atomic.Int64 // body bytes received
+	proto    string
+}
+
+func (w *wireLog) trace(early func(int, http.Header)) *httptrace.ClientTrace {
+	return &httptrace.ClientTrace{
+		GotConn: func(i httptrace.GotConnInfo) {
+			w.reused.Store(i.Reused)
+			c := i.Conn
+			if t, ok := c.(*tls.Conn); ok {
+				c = t.NetConn()
+			}
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if gc, ok := c.(*guard.Conn); ok {
+				w.remote, w.resolved, w.except = gc.Remote(), gc.Resolved(), gc.Exception()
+			}
+		},
+		WroteHeaders: func() {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.writes++
+			if w.first.IsZero() {
+				w.first = time.Now()
+			}
+		},
+		Got1xxResponse: earlyHint(early),
+	}
+}
+
+func (w *wireLog) sent() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !w.first.IsZero()
+}
+
+func (w *wireLog) sentAt() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.first
+}
+
+func (w *wireLog) describe(ev *audit.Event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.remote.IsValid() {
+		ev.SetUpstream(w.remote, w.resolved)
+		ev.Exception = w.except
+		ev.Reused = w.reused.Load()
+	}
+	ev.BytesIn, ev.BytesOut = w.in.Load(), w.out.Load()
+}

@@ -1,0 +1,207 @@
+package proxy
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"crawlgate/proxy/guard"
+)
+
+var (
+	errNotHere   = errors.New("nothing is dialled here")
+	errNotTunnel = errors.New("not a tunnel connection")
+	errTunnelSNI = errors.New("server name differs from the CONNECT host")
+)
+
+func noDial(context.Context, string, string) (net.Conn, error) { return nil, errNotHere }
+
+// tunnel is one accepted CONNECT: who asked, and for which host. Every request inside is judged by itself, with the
+// tunnel's host and port.
+type tunnel struct {
+	gate   *Gate
+	id     string // request id of the CONNECT
+	host   guard.Host
+	port   uint16
+	client *identity
+	remote string // the fetcher's address and port
+	opened time.Time
+
+	requests atomic.Int64 // requests that arrived inside
+	sniSeen  atomic.Pointer[string]
+}
+
+// tunnelConn is the client's connection with its tunnel; handshakes and requests find the tunnel through it.
+type tunnelConn struct {
+	net.Conn
+	tunnel *tunnel
+	onDone func()
+	closed atomic.Bool
+}
+
+// Close ends the connection and tells the registry, once.
+func (c *tunnelConn) Close() error {
+	if c.closed.CompareAndSwap(false, true) {
+		defer c.onDone()
+	}
+	return c.Conn.Close()
+}
+
+// checkServerName refuses a ClientHello for another host than the CONNECT named. No name at all means the CONNECT
+// host (IP literals carry none).
+func (t *tunnel) checkServerName(name string) error {
+	if name == "" {
+		return nil
+	}
+	h, err := guard.ParseHost(name)
+	if err != nil || h.Name != t.host.Name {
+		t.sniSeen.Store(&name)
+		return errTunnelSNI
+	}
+	return nil
+}
+
+// acceptConnect judges the CONNECT itself: credentials, syntax, port, load. Everything else is judged inside, where
+// the fetcher can read the answer.
+func (g *Gate) acceptConnect(r *http.Request) (*tunnel, *http.Response) {
+	x := g.begin(r, nil)
+	x.ev.Method = http.MethodConnect
+	if g.drain.draining() {
+		return nil, x.refuse(&refusal{code: Draining, retryAfter: 5 * time.Second})
+	}
+	id, ref := g.identify(r)
+	if ref != nil {
+		return nil, x.refuse(ref)
+	}
+	x.setClient(id)
+	host, port, err := guard.ParseAuthority(r.RequestURI, 0)
+	if err != nil {
+		return nil, x.refuse(refusalFor(err))
+	}
+	x.ev.Host, x.ev.Port = host.Name, int(port)
+	if err := g.guard().CheckPort(host, port); err != nil {
+		return nil, x.refuse(refusalFor(err))
+	}
+	if !g.drain.admit(id.client.Name, g.rules().Server.TunnelsClient, g.rules().Server.Tunnels) {
+		return nil, x.refuse(&refusal{code: Overloaded, class: "tunnels", retryAfter: 5 * time.Second,
+			detail: "Too many tunnels are open (server.tunnels, server.tunnels_client). Reuse connections or try again."})
+	}
+	return &tunnel{gate: g, id: x.ev.ID, host: host, port: port, client: id, remote: r.RemoteAddr, opened: time.Now()}, nil
+}
+
+// serveTunnel owns the connection of an accepted CONNECT until it ends.
+func (g *Gate) serveTunnel(t *tunnel, conn net.Conn) {
+	defer func() {
+		if v := recover(); v != nil {
+			g.log.Error("tunnel panicked", "request_id", t.id, "panic", fmt.Sprint(v))
+			conn.Close()
+			g.drain.release(t.client.client.Name)
+		}
+	}()
+	limit := g.rules().Server.ReadHead
+	// The outer server leaves its own deadlines on a hijacked connection.
+	_ = conn.SetDeadline(time.Now().Add(limit))
+	// RFC 9110 9.3.6: no Content-Length, no Transfer-Encoding.
+	if _, err := conn.Write([]byte("HTTP/1.1 200 Connection established\r\n\r\n")); err != nil {
+		g.endTunnel(t, conn, "client_gone")
+		return
+	}
+	tc := &tunnelConn{Conn: conn, tunnel: t}
+	tc.onDone = func() { g.drain.remove(tc); g.drain.release(t.client.client.Name); g.finishTunnel(t) }
+	if g.rules().opaque(t.host) {
+		g.serveOpaque(t, tc)
+		return
+	}
+	first, pc, err := peekByte(conn)
+	if err != nil {
+		g.endTunnel(t, conn, "tunnel_not_http")
+		return
+	}
+	tc.Conn = pc
+	switch {
+	case first == 0x16: // TLS handshake record
+		g.serveTLS(t, tc)
+	case isTokenByte(first):
+		_ = conn.SetDeadline(time.Time{})
+		g.drain.add(tc)
+		g.inner.push(&answerConn{Conn: tc, gate: g, tunnel: t})
+	default:
+		g.endTunnel(t, conn, "tunnel_not_http")
+	}
+}
+
+func (g *Gate) serveTLS(t *tunnel, tc *tunnelConn) {
+	c := tls.Server(tc, g.tlsConfig.Load())
+	ctx, cancel := context.WithTimeout(context.Background(), g.rules().Server.ReadHead)
+	err := c.HandshakeContext(ctx)
+	cancel()
+	if err != nil {
+		class := "tunnel_tls_failed"
+		if t.sniSeen.Load() != nil {
+			class = "sni_mismatch"
+		}
+		g.endTunnel(t, tc.Conn, class)
+		return
+	}
+	_ = tc.SetDeadline(time.Time{})
+	g.drain.add(tc)
+	if c.ConnectionState().NegotiatedProtocol == "h2" {
+		g.inner.push(c) // the server recognises HTTP/2 only on a *tls.Conn
+		return
+	}
+	g.inner.push(&answerConn{Conn: c, gate: g, tunnel: t, tls: true})
+}
+
+// endTunnel closes a tunnel in which no request ever arrived, and records why.
+func (g *Gate) endTunnel(t *tunnel, conn net.Conn, class string) {
+	conn.Close()
+	g.drain.release(t.client.client.Name)
+	g.recordTunnel(t, class)
+}
+
+// finishTunnel records a tunnel that served no request (a client that connected and left).
+func (g *Gate) finishTunnel(t *tunnel) {
+	if t.requests.Load() == 0 {
+		g.recordTunnel(t, "client_gone")
+	}
+}
+
+// peekByte waits for the first byte and returns a connection that still has it.
+func peekByte(c net.Conn) (byte, net.Conn, error) {
+	var b [1]byte
+	for {
+		n, err := c.Read(b[:])
+		if n == 1 {
+			return b[0], &firstByteConn{Conn: c, first: b[0], has: true}, nil
+		}
+		if err != nil {
+			return 0, nil, err
+		}
+	}
+}
+
+type firstByteConn struct {
+	net.Conn
+	first byte
+	has   bool
+}
+
+func (c *firstByteConn) Read(p []byte) (int, error) {
+	if c.has && len(p) > 0 {
+		c.has = false
+		p[0] = c.first
+		return 1, nil
+	}
+	return c.Conn.Read(p)
+}
+
+// isTokenByte tells whether b may begin an HTTP method (RFC 9110 5.6.2).
+func isTokenByte(b byte) bool {
+	return b >= '0' && b <= '9' || b >= 'A' && b <= 'Z' || b >= 'a' && b <= 'z' || strings.IndexByte("!#$%&'*+-.^_`|~", b) >= 0
+}
