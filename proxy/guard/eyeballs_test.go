@@ -288,6 +288,8 @@ func TestCache(t *testing.T) {
 		step("good again", Public, 6)
 		d.SetSelf(func() []netip.AddrPort { return []netip.AddrPort{netip.MustParseAddrPort("93.184.215.14:443")} })
 		step("a kept answer is judged again", ClassSelf, 6)
+		d.SetSelf(nil)
+		step("and dropped when it is refused", Public, 7)
 	})
 }
 

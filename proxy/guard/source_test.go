@@ -58,6 +58,33 @@ func TestSourceStays(t *testing.T) {
 	}
 }
 
+// TestSourceFamily: an address is left from one of its own family.
+func TestSourceFamily(t *testing.T) {
+	d := newDialer(t, Defaults())
+	h := Host{Name: "www.example.net"}
+	if got := d.source(h, netip.MustParseAddr("93.184.215.14")); got.IsValid() {
+		t.Errorf("without a list: %s", got)
+	}
+	d.sources = addrs("127.0.0.2", "127.0.0.3", "::1", "2a00:64::7")
+	for _, to := range addrs("93.184.215.14", "2606:4700::6810:84e5") {
+		for i := range 20 {
+			if got := d.source(Host{Name: fmt.Sprintf("site%d.example", i)}, to); got.Is4() != to.Is4() {
+				t.Errorf("to %s from %s", to, got)
+			}
+		}
+	}
+	for family, list := range map[string][]netip.Addr{
+		"both": addrs("127.0.0.2", "::1"), "ipv4": addrs("127.0.0.2"), "ipv6": addrs("::1"),
+	} {
+		if got := effectiveFamily("both", list); got != family {
+			t.Errorf("%v: family %s, want %s", list, got, family)
+		}
+	}
+	if got := effectiveFamily("ipv6", nil); got != "ipv6" {
+		t.Errorf("family %s, want ipv6", got)
+	}
+}
+
 // TestSourceDial: the connection really leaves from the chosen address, and a
 // family without a source address is not used.
 func TestSourceDial(t *testing.T) {
