@@ -394,7 +394,7 @@ func (a *Archive) compile(v *Version, token string, fallback []string) (*state, 
 		if err != nil {
 			return nil, err
 		}
-		c.compile(body)
+		c.group, c.named = compileBody(body, token, fallback)
 	}
 	st.good = c
 	return st, nil

@@ -30,6 +30,8 @@ type outcome struct {
 	reason   string // for a failure: the code a page gets
 	status   int    // of the last answer, 0 for none
 	body     []byte
+	group    *Group // of body, and without the * group
+	named    *Group
 	confirm  bool // 304: the copy at hand holds
 	final    string
 	header   http.Header

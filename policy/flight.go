@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
+	"runtime/debug"
 	"sync"
 	"time"
 )
@@ -12,6 +14,7 @@ import (
 type flight struct {
 	mu        sync.Mutex
 	waiting   int
+	running   bool
 	deadline  time.Time // of the waiter that waits longest; zero: somebody has no limit
 	requester any
 }
@@ -62,9 +65,37 @@ func (p *Policy) leave(k key, fl *flight) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	fl.waiting--
-	if fl.waiting == 0 && p.flights[k] == fl {
+	p.forget(k, fl)
+}
+
+// forget removes a flight that neither runs nor is waited for. Both locks are held.
+func (p *Policy) forget(k key, fl *flight) {
+	if fl.waiting == 0 && !fl.running && p.flights[k] == fl {
 		delete(p.flights, k)
 	}
+}
+
+// takeOff marks the flight as running, so that whoever comes later joins it even when everybody before has left.
+func (p *Policy) takeOff(k key, fl *flight) *flight {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if known := p.flights[k]; known != nil {
+		fl = known
+	}
+	p.flights[k] = fl
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	fl.running = true
+	return fl
+}
+
+func (p *Policy) touchDown(k key, fl *flight) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	fl.running = false
+	p.forget(k, fl)
 }
 
 // fetched is what a flight brings: a state, or the word that our own side refused.
@@ -78,6 +109,8 @@ type fetched struct {
 // fetch reads the file, tries again while that may help and somebody waits, and stores what it found. One fetch per
 // key runs at a time; a waiter that leaves does not stop it.
 func (p *Policy) fetch(ctx context.Context, k key, q *Query, fl *flight) fetched {
+	fl = p.takeOff(k, fl)
+	defer p.touchDown(k, fl)
 	old := p.lookup(k, q)
 	if old != nil && !old.due(time.Now()) {
 		return fetched{state: old}
@@ -97,7 +130,7 @@ func (p *Policy) fetch(ctx context.Context, k key, q *Query, fl *flight) fetched
 	var last *outcome
 	var res fetched
 	for try := 0; ; try++ {
-		o := p.read(ctx, k, good, fl)
+		o := p.tryRead(ctx, k, q, good, fl)
 		if o.ours != nil {
 			if last == nil {
 				return fetched{ours: o.ours, cause: o.err}
@@ -115,16 +148,29 @@ func (p *Policy) fetch(ctx context.Context, k key, q *Query, fl *flight) fetched
 		res.state = &state{good: good, fail: v.failure(last.err)}
 	} else {
 		c := v.copied(q.Token, q.Fallback)
-		switch {
-		case last.confirm:
+		c.group, c.named = last.group, last.named
+		if last.confirm {
 			c.group, c.named = good.group, good.named
-		case last.class == ClassNoMatch:
-			c.compile(last.body)
 		}
 		res.state = &state{good: c}
 	}
 	p.keep(k, res.state, v, last.body)
 	return res
+}
+
+// tryRead is read that turns a panic, of the Fetcher for one, into a file that cannot be read.
+func (p *Policy) tryRead(ctx context.Context, k key, q *Query, good *copied, fl *flight) (o *outcome) {
+	defer func() {
+		if r := recover(); r != nil {
+			p.log.Error("reading robots.txt panicked", "host", k.host, "panic", r, "stack", string(debug.Stack()))
+			o = (&outcome{received: time.Now()}).fail(ClassUnreachable, fmt.Errorf("panic: %v", r))
+		}
+	}()
+	o = p.read(ctx, k, good, fl)
+	if o.class == ClassNoMatch && !o.confirm {
+		o.group, o.named = compileBody(o.body, q.Token, q.Fallback)
+	}
+	return o
 }
 
 // version describes what a fetch found, as the archive keeps it.

@@ -173,15 +173,14 @@ func (c *copied) binds(token string, fallback []string) bool {
 	return c.class != ClassNoMatch || c.token == token && slices.Equal(c.fallback, fallback)
 }
 
-// compile reads a body for the tokens of the copy.
-func (c *copied) compile(body []byte) {
-	rs := Parse(body)
-	c.group = rs.Group(c.token, c.fallback...)
-	c.named = c.group
-	if t := c.group.token; t == "" || t == star {
-		c.named = &Group{firstNo: -1, sitemaps: c.group.sitemaps, hosts: c.group.hosts, truncated: c.group.truncated}
+// compileBody reads a body for one crawler: what binds it, and what binds it when only a group naming it does.
+func compileBody(body []byte, token string, fallback []string) (group, named *Group) {
+	group = Parse(body).Group(token, fallback...)
+	named = group
+	if t := group.token; t == "" || t == star {
+		named = &Group{firstNo: -1, sitemaps: group.sitemaps, hosts: group.hosts, truncated: group.truncated}
 	}
-	c.truncated = c.truncated || rs.truncated
+	return group, named
 }
 
 // wait has the file fetched, together with everybody who asks for the same, and judges by what came.
