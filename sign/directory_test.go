@@ -298,7 +298,7 @@ func TestWriteDirectory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d.Authority != "bot.example.com" || d.Keys != 1 || d.Expires.Sub(time.Now()) < 6*24*time.Hour {
+	if d.Authority != "bot.example.com" || d.Keys != 1 || time.Until(d.Expires) < 6*24*time.Hour {
 		t.Errorf("%+v", d)
 	}
 	body, err := os.ReadFile(filepath.Join(out, ".well-known", "http-message-signatures-directory"))

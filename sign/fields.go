@@ -149,7 +149,7 @@ func (s *signatureFields) signature(label string) *oneSignature {
 		one.ids = append(one.ids, id)
 	}
 	member, _ = s.signatures.Get(label)
-	item, ok := member.(httpsfv.Item)
+	item, _ := member.(httpsfv.Item)
 	if one.value, ok = item.Value.([]byte); !ok {
 		one.malformed = failed("malformed-signature", "%s is not a byte sequence", label)
 	}
