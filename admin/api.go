@@ -2,6 +2,8 @@ package admin
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"io"
@@ -52,7 +54,7 @@ func (s *Server) serveHosts(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	host := strings.ToLower(r.URL.Query().Get("host"))
-	hosts := s.hostRows(s.live())
+	hosts := s.hostRows(s.live(), time.Now())
 	if host != "" {
 		hosts = slices.DeleteFunc(hosts, func(h hostRow) bool { return h.Host != host })
 	}
@@ -107,6 +109,23 @@ func (s *Server) explainURL(r *http.Request) (any, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), explainTime)
 	defer cancel()
 	return s.o.Explain(ctx, q.Get("client"), q.Get("profile"), raw, at)
+}
+
+// serveRobots shows a robots.txt as it was when a request was judged. It was
+// written by a stranger: plain text, and nothing in it runs.
+func (s *Server) serveRobots(w http.ResponseWriter, r *http.Request) error {
+	sum := strings.TrimPrefix(r.URL.Path, "/api/robots/")
+	if b, err := hex.DecodeString(sum); err != nil || len(b) != sha256.Size || strings.ToLower(sum) != sum {
+		return &BadInput{"this is not a SHA-256 in lower-case hex"}
+	}
+	if s.o.RobotsFile != nil {
+		if body, ok := s.o.RobotsFile(sum); ok {
+			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+			_, err := w.Write(body)
+			return err
+		}
+	}
+	return &httpError{http.StatusNotFound, "this version of robots.txt is not archived here"}
 }
 
 func (s *Server) serveLedger(w http.ResponseWriter, _ *http.Request) error {

@@ -17,6 +17,8 @@ var (
 	descLease       = desc("crawlgate_lease_lost_total", "Turns lost because the shared store gave the lease to another instance.")
 	descStoreErrs   = desc("crawlgate_store_errors_total", "Failed calls to the store of turns.")
 	descStoreTrips  = desc("crawlgate_store_round_trips_total", "Calls to the store of turns.")
+	descLocal       = desc("crawlgate_turns_local_total", "Turns given from memory while the shared store was away.")
+	descAway        = desc("crawlgate_store_away", "1 while the shared store of turns does not answer.")
 	descReloadOK    = desc("crawlgate_config_last_reload_success", "1 if the last reload of the configuration was taken, 0 if the one before is still in force.")
 	descReloadAt    = desc("crawlgate_config_last_reload_timestamp_seconds", "When the configuration in force was loaded.")
 	descSignReload  = desc("crawlgate_sign_reload_failures_total", "Reloads that kept the old signature keys.")
@@ -37,7 +39,7 @@ var (
 var (
 	hostStates      = []string{"known", "owing", "held_back", "slowed", "stopped"}
 	incidentClasses = []string{"throttle", "failure"}
-	overrunLimits   = []string{"stall", "turn"}
+	overrunLimits   = []string{"stall_timeout", "turn_limit"}
 )
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
@@ -80,6 +82,8 @@ func (g gauges) Collect(ch chan<- prometheus.Metric) {
 	count(descLease, v.LeaseLost)
 	count(descStoreErrs, v.StoreErrors)
 	count(descStoreTrips, v.StoreRoundTrips)
+	count(descLocal, v.LocalTurns)
+	gauge(descAway, bit(v.StoreAway))
 	gauge(descReloadOK, bit(v.ConfigReloadOK))
 	if !v.ConfigReloadAt.IsZero() {
 		gauge(descReloadAt, seconds(v.ConfigReloadAt))

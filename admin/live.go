@@ -22,6 +22,7 @@ const (
 	pageEvents   = 50
 	pageDenied   = 5
 	pageJobs     = 25
+	pageChips    = 8 // hosts to choose a picture of
 	pageDots     = 300
 	turnsWindow  = 5 * time.Minute // the picture reaches back so far at most
 )
@@ -42,7 +43,7 @@ var page = template.Must(template.New("live.html.tmpl").Funcs(template.FuncMap{
 	"clock":   func(t time.Time) string { return t.Format("15:04:05") },
 	"date":    func(t time.Time) string { return t.Format("2006-01-02 15:04") },
 	"stamp":   func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
-	"join":    func(s []string) string { return strings.Join(s, ", ") },
+	"join":    func(s []string) string { return clean(strings.Join(s, ", ")) },
 	"rule":    ruleText,
 }).ParseFS(files, "live.html.tmpl"))
 
@@ -98,6 +99,7 @@ type view struct {
 	CanChange  bool
 	Lost       uint64
 
+	HasRobots  bool
 	CanExplain bool
 	Explain    explainView
 
@@ -145,6 +147,7 @@ func (s *Server) view(r *http.Request, q url.Values) *view {
 		HostsAll:  q.Get("hosts") == "all",
 		Decisions: decisions, Kinds: kinds, ReasonCodes: reasons,
 		CanExplain: s.o.Explain != nil,
+		HasRobots:  s.o.RobotsFile != nil,
 		HasLedger:  s.o.Ledger != nil,
 		CanChange:  s.o.Ledger != nil && s.o.Token != "",
 	}
@@ -167,7 +170,7 @@ func (s *Server) view(r *http.Request, q url.Values) *view {
 	}
 	s.state.mu.Unlock()
 
-	v.hosts(s.hostRows(l), q)
+	v.hosts(s.hostRows(l, now), q)
 	v.Clients = s.clientRows(l)
 	if n := len(v.Clients); n > pageClients {
 		v.Clients, v.MoreClient = v.Clients[:pageClients], n-pageClients
@@ -201,7 +204,7 @@ func (v *view) hosts(rows []hostRow, q url.Values) {
 		if h.Held() {
 			v.Backoff++
 		}
-		if (h.Held() || h.State == "slowed") && len(v.Held) < pageRows {
+		if h.Held() && len(v.Held) < pageRows {
 			v.Held = append(v.Held, h)
 		}
 	}
@@ -222,14 +225,10 @@ func (v *view) hosts(rows []hostRow, q url.Values) {
 
 // viewTurns draws the host that was filtered for, or else the busiest.
 func (s *Server) viewTurns(v *view, now time.Time) {
+	v.TurnsHosts = s.busiest(pageChips)
 	v.TurnsHost = v.Filter.Host
-	if v.TurnsHost == "" {
-		v.TurnsHost = s.busiest()
-	}
-	for _, h := range v.Hosts {
-		if h.Requests > 0 && len(v.TurnsHosts) < 8 {
-			v.TurnsHosts = append(v.TurnsHosts, h.Host)
-		}
+	if v.TurnsHost == "" && len(v.TurnsHosts) > 0 {
+		v.TurnsHost = v.TurnsHosts[0]
 	}
 	var b bytes.Buffer
 	if err := s.drawTurns(&b, v.TurnsHost, now, false); err == nil {
@@ -238,7 +237,7 @@ func (s *Server) viewTurns(v *view, now time.Time) {
 }
 
 func (s *Server) drawTurns(w io.Writer, host string, now time.Time, alone bool) error {
-	o := TurnsOptions{Standalone: alone}
+	o := TurnsOptions{Standalone: alone, Width: 1180}
 	if host != "" {
 		o.Title = host
 	}
@@ -264,8 +263,8 @@ func (s *Server) serveTurns(w http.ResponseWriter, r *http.Request) error {
 	if len(host) > maxFilter {
 		return &BadInput{"a filter is longer than 512 bytes"}
 	}
-	if host == "" {
-		host = s.busiest()
+	if hs := s.busiest(1); host == "" && len(hs) > 0 {
+		host = hs[0]
 	}
 	var b bytes.Buffer
 	if err := s.drawTurns(&b, host, time.Now(), true); err != nil {
@@ -324,13 +323,17 @@ func explainText(v any) string {
 	return strings.Join(lines, "\n")
 }
 
-// pretty is the event as indented JSON without its empty fields, for reading.
+// pretty is the event without its empty fields, one a line, for reading.
 func (r *record) pretty() string {
-	var m orderedObject
-	if err := json.Unmarshal(r.Raw, &m); err != nil {
-		return clean(string(r.Raw))
-	}
-	var b strings.Builder
-	m.write(&b, "")
-	return b.String()
+	r.laidOut.Do(func() {
+		var m orderedObject
+		if err := json.Unmarshal(r.Raw, &m); err != nil {
+			r.text = clean(string(r.Raw))
+			return
+		}
+		var b strings.Builder
+		m.write(&b, "")
+		r.text = b.String()
+	})
+	return r.text
 }

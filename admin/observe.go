@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"encoding/json"
 	"time"
 
 	"crawlgate/audit"
@@ -21,7 +20,7 @@ func (s *Server) Observe(e *audit.Event) {
 }
 
 func recordOf(e *audit.Event) (*record, error) {
-	raw, err := json.Marshal(e)
+	raw, err := e.MarshalJSON() // one line, control characters escaped
 	if err != nil {
 		return nil, err
 	}

@@ -59,6 +59,9 @@ type Options struct {
 	// fetch. at is zero for "now". The result is encoded as JSON; one with a
 	// method Text() string is shown by it on the page.
 	Explain func(ctx context.Context, client, profile, rawURL string, at time.Time) (any, error)
+	// RobotsFile returns an archived robots.txt by the SHA-256 that events carry
+	// (lower-case hex): the page links each rule to the file it stands in.
+	RobotsFile func(sha256 string) ([]byte, bool)
 	// Ledger is the operator's ledger of sites stopped or slowed.
 	Ledger Ledger
 	// Jobs are the errands of clients.
@@ -179,22 +182,23 @@ type LiveClient struct {
 // LiveHost is one turn key as pacing and policy see it.
 type LiveHost struct {
 	Host     string        `json:"host"`
-	State    string        `json:"state"`              // free, held, owing, held_back, slowed, stopped
-	Cause    string        `json:"cause,omitempty"`    // of a hold: "429, Retry-After: 120"
+	State    string        `json:"state"`              // known, owing, held_back, slowed, stopped (pacing.HostView)
+	Cause    string        `json:"cause,omitempty"`    // of a hold; "": what the events say, like "429, Retry-After: 2m"
 	Since    time.Time     `json:"since,omitzero"`     // of a hold
 	Until    time.Time     `json:"until,omitzero"`     // of a hold
 	NextTurn time.Time     `json:"next_turn,omitzero"` // zero: now
 	Gap      time.Duration `json:"gap_ns,omitempty"`   // gap owed between two requests
 	Level    int           `json:"level,omitempty"`    // how often the gap was doubled
 	InFlight int           `json:"in_flight,omitempty"`
-	Queue    []QueueEntry  `json:"queue,omitempty"` // waiting by client, longest first
+	Waiting  int           `json:"waiting"`
+	Queue    []QueueEntry  `json:"queue,omitempty"` // waiting by client, in the order of their turns
 	Robots   LiveRobots    `json:"robots,omitzero"`
 }
 
 // QueueEntry is how many requests of a client wait for a host.
 type QueueEntry struct {
 	Client  string `json:"client"`
-	Waiting int    `json:"waiting"`
+	Waiting int    `json:"waiting,omitempty"` // 0: not counted by client
 }
 
 // LiveRobots is the robots.txt version in use for a host.
@@ -231,11 +235,13 @@ type Gauges struct {
 	TurnsWaiting, TurnsInFlight int
 	Hosts                       map[string]int    // state: known, owing, held_back, slowed, stopped
 	Incidents                   map[string]uint64 // class: throttle, failure
-	TurnOverrun                 map[string]uint64 // limit: stall, turn
+	TurnOverrun                 map[string]uint64 // limit: stall_timeout, turn_limit
 	GapShortfall                uint64            // gaps below the promise, measured at the transport
 	LeaseLost                   uint64
 	StoreErrors                 uint64
 	StoreRoundTrips             uint64
+	LocalTurns                  uint64 // given while the shared store was away
+	StoreAway                   bool   // the shared store does not answer now
 
 	ConfigReloadOK     bool
 	ConfigReloadAt     time.Time

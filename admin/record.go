@@ -2,6 +2,7 @@ package admin
 
 import (
 	"strconv"
+	"sync"
 	"time"
 )
 
@@ -46,6 +47,9 @@ type record struct {
 	Lost               uint64 // of a gap event
 
 	Raw []byte // the event as one line of JSON
+
+	laidOut sync.Once // of pretty: only events that somebody looks at are
+	text    string
 }
 
 // judged says whether the event is a request that somebody made: what counts
@@ -94,6 +98,23 @@ func (r *record) outcome() string {
 
 var outcomes = []string{"good", "redirected", "refusal", "throttle", "failure", "aborted"}
 
+// incident says in words why pacing slows down after this request; "" if it does not.
+func (r *record) incident() string {
+	switch r.outcome() {
+	case "throttle", "failure":
+	default:
+		return ""
+	}
+	what := strconv.Itoa(r.Status)
+	if r.Status == 0 {
+		what = r.Reason
+	}
+	if r.RetryAfter > 0 {
+		what += ", Retry-After: " + short(time.Duration(r.RetryAfter)*time.Second)
+	}
+	return what
+}
+
 // dot is the record as a mark of the turns picture.
 func (r *record) dot() Dot {
 	d := Dot{Client: r.Client, Start: r.SentAt, End: r.end(), Owed: r.Owed, Hold: r.OwedFrom == "backoff"}
@@ -110,15 +131,15 @@ func (r *record) dot() Dot {
 	switch {
 	case !r.Sent:
 		d.Mark = DotRefused
-		d.Label += " refused: " + r.Reason
+		d.Label += " " + r.Decision + ": " + r.Reason
 	case r.outcome() == "throttle" || r.outcome() == "failure":
 		d.Mark = DotBad
 	default:
 		d.Mark = DotSent
 	}
-	// The gate says what was owed before each turn of its own; nothing owed is
-	// a request that rides along with a page.
-	d.Rides = r.Sent && r.Owed == 0 && r.Kind != "page"
+	// The event says what gap the request owed; none is a file that rides along
+	// with a page, or a profile without pace.
+	d.Rides = r.Owed == 0
 	if r.Status > 0 {
 		d.Label += " " + strconv.Itoa(r.Status)
 	}

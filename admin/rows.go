@@ -2,6 +2,7 @@ package admin
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 )
@@ -66,6 +67,7 @@ type hostRow struct {
 	LastStatus  int       `json:"last_status,omitempty"`
 	SmallestGap *float64  `json:"smallest_gap_s,omitempty"`
 	GapOwed     *float64  `json:"gap_owed_s,omitempty"` // what was owed at the smallest gap
+	New         bool      `json:"new,omitempty"`
 	Clients     []string  `json:"clients,omitempty"`
 	MoreClients bool      `json:"more_clients,omitempty"`
 }
@@ -74,6 +76,14 @@ type hostRow struct {
 // milliseconds, hence the grace.
 func (h *hostRow) TooClose() bool {
 	return h.SmallestGap != nil && *h.SmallestGap < *h.GapOwed-0.001
+}
+
+// GapOwedThen is what was owed at the smallest gap, in seconds.
+func (h *hostRow) GapOwedThen() float64 {
+	if h.GapOwed == nil {
+		return 0
+	}
+	return *h.GapOwed
 }
 
 // Held says whether nothing goes to the host now.
@@ -96,7 +106,7 @@ func (h *hostRow) weight() int {
 }
 
 // hostRows joins the snapshot with the counts.
-func (s *Server) hostRows(l Live) []hostRow {
+func (s *Server) hostRows(l Live, now time.Time) []hostRow {
 	s.state.mu.Lock()
 	rows := make([]hostRow, 0, len(l.Hosts)+s.state.hosts.len())
 	seen := make(map[string]bool, len(l.Hosts))
@@ -107,19 +117,17 @@ func (s *Server) hostRows(l Live) []hostRow {
 		seen[h.Host] = true
 		row := hostRow{
 			Host: h.Host, State: h.State, Cause: h.Cause, Since: h.Since, Until: h.Until, NextTurn: h.NextTurn,
-			Gap: h.Gap.Seconds(), Level: h.Level, InFlight: h.InFlight, Queue: h.Queue, Robots: h.Robots,
-		}
-		for _, q := range h.Queue {
-			row.Waiting += q.Waiting
+			Gap: h.Gap.Seconds(), Level: h.Level, InFlight: h.InFlight, Waiting: h.Waiting, Queue: h.Queue, Robots: h.Robots,
 		}
 		if st, ok := s.state.hosts.get(h.Host); ok {
 			row.count(&st)
+			row.New = s.state.isNew(st.First, now)
 		}
 		rows = append(rows, row)
 	}
 	s.state.hosts.each(func(host string, st *hostStat) {
 		if !seen[host] {
-			row := hostRow{Host: host}
+			row := hostRow{Host: host, New: s.state.isNew(st.First, now)}
 			row.count(st)
 			rows = append(rows, row)
 		}
@@ -146,6 +154,9 @@ func (h *hostRow) count(st *hostStat) {
 	}
 	if h.Robots.State == "" {
 		h.Robots.State, h.Robots.Status, h.Robots.Fetched = st.RobotsState, st.RobotsStatus, st.RobotsFetched
+	}
+	if h.Cause == "" && h.weight() > 1 { // pacing knows that it waits, the events know for what
+		h.Cause, h.Since = st.Incident, st.IncidentAt
 	}
 	if h.Robots.Rule == "" && st.Rule != "" {
 		h.Robots.Rule = ruleText(st.Rule, st.RuleLine)
@@ -218,16 +229,12 @@ func (c *clientRow) count(st *clientStat) {
 	slices.SortFunc(c.Reasons, func(a, b reasonCount) int { return cmp.Or(b.N-a.N, cmp.Compare(a.Reason, b.Reason)) })
 }
 
-// reasonRow is one reason code with its counts; New marks one that happened for
-// the first time within the last hour.
+// reasonRow is one reason code with its counts.
 type reasonRow struct {
 	Reason string
 	span
 	New bool
 }
-
-// newFor is how long a reason counts as new on the page.
-const newFor = time.Hour
 
 // reasonRows lists the reasons that happened: address-denied on top, since it
 // means that somebody was led to a private address; then the most frequent.
@@ -237,7 +244,7 @@ func (s *Server) reasonRows(now time.Time) []reasonRow {
 	var rows []reasonRow
 	for r, w := range s.state.reasons {
 		if w.total > 0 {
-			rows = append(rows, reasonRow{Reason: r, span: spanOf(w, now), New: now.Sub(w.first) < newFor})
+			rows = append(rows, reasonRow{Reason: r, span: spanOf(w, now), New: s.state.isNew(w.first, now)})
 		}
 	}
 	top := func(r reasonRow) int {
@@ -262,19 +269,18 @@ func (s *Server) dots(host string, n int) []Dot {
 	return out
 }
 
-// busiest is the host with the most events among the newest.
-func (s *Server) busiest() string {
+// busiest are the n hosts with the most events among the newest, a request that
+// went out counting more: the picture is one of turns.
+func (s *Server) busiest(n int) []string {
 	count := map[string]int{}
-	best := ""
 	for _, r := range s.state.records(maxRecords, func(r *record) bool { return r.judged() && r.Host != "" }) {
-		w := 1
-		if r.Sent {
-			w = 4 // a picture of turns needs requests that went out
-		}
-		count[r.Host] += w
-		if c := count[r.Host]; c > count[best] || c == count[best] && r.Host < best {
-			best = r.Host
+		count[r.Host]++
+		if r.Sent && r.Owed > 0 {
+			count[r.Host] += 3
 		}
 	}
-	return best
+	hosts := slices.SortedFunc(maps.Keys(count), func(a, b string) int {
+		return cmp.Or(count[b]-count[a], cmp.Compare(a, b))
+	})
+	return hosts[:min(n, len(hosts))]
 }

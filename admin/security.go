@@ -36,10 +36,8 @@ func (s *Server) admit(r *http.Request, rt route) error {
 		s.metrics.denied.WithLabelValues("host").Inc()
 		return &httpError{http.StatusForbidden, "this is the admin port of crawlgate, not its proxy port"}
 	}
-	if rt.publish || r.URL.Path == "/" && s.o.ServeRoot {
-		if s.o.IgnoreHost && rt.publish || s.published(r.Host) {
-			return nil // public: the organisation's own site shows it to everybody
-		}
+	if rt.publish && (s.o.IgnoreHost || s.published(r.Host)) {
+		return nil // public: the organisation's own site shows it to everybody
 	}
 	if !s.ownHost(r.Host) {
 		s.metrics.denied.WithLabelValues("host").Inc()

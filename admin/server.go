@@ -124,6 +124,7 @@ func (s *Server) routes() map[string]route {
 		"/api/explain":   {get: s.serveExplain},
 		"/api/ledger":    {get: s.serveLedger, post: s.changeLedger, delete: s.resumeHost},
 		"/api/audit":     {get: s.serveAudit},
+		"/api/robots/":   {get: s.serveRobots},
 
 		pathDirectory: {get: s.serveDirectory, open: true, publish: true},
 		pathCard:      {get: s.serveCard, open: true, publish: true},
@@ -132,15 +133,17 @@ func (s *Server) routes() map[string]route {
 	}
 }
 
-// find returns the route of a path. A job's name is the rest of its path.
+// find returns the route of a path. A route whose path ends in "/" takes a name
+// after it: a job's or a file's.
 func find(routes map[string]route, path string) (route, bool) {
-	if rt, ok := routes[path]; ok && path != "/api/jobs/" {
-		return rt, true
+	i := strings.LastIndexByte(path, '/') + 1
+	if i > 1 && i < len(path) {
+		if rt, ok := routes[path[:i]]; ok {
+			return rt, true
+		}
 	}
-	if strings.HasPrefix(path, "/api/jobs/") && len(path) > len("/api/jobs/") {
-		return routes["/api/jobs/"], true
-	}
-	return route{}, false
+	rt, ok := routes[path]
+	return rt, ok && (path == "/" || !strings.HasSuffix(path, "/"))
 }
 
 // Handler answers on the admin listener.

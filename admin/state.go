@@ -17,9 +17,13 @@ const (
 	maxProfiles    = 16      // profiles remembered by name for one client
 )
 
+// newFor is how long a host or a reason counts as new on the page.
+const newFor = time.Hour
+
 // state is what the page remembers of the events that passed.
 type state struct {
-	mu sync.Mutex
+	mu    sync.Mutex
+	start time.Time
 
 	ring  []*record // oldest first
 	bytes int
@@ -41,6 +45,7 @@ type state struct {
 // hostStat is what one host's events add up to since the start.
 type hostStat struct {
 	Requests, Sent, Refused int
+	First                   time.Time // when this process saw it first
 	BytesIn                 int64
 	Waited                  time.Duration
 	Last                    time.Time
@@ -56,7 +61,9 @@ type hostStat struct {
 	RobotsFetched           time.Time
 	Rule                    string
 	RuleLine                int
-	lastDone                time.Time
+	Incident                string // what last slowed us down: "429, Retry-After: 2m"
+	IncidentAt              time.Time
+	lastDone                time.Time // end of the last turn
 }
 
 // clientStat is what one client's events add up to since the start.
@@ -71,6 +78,7 @@ type clientStat struct {
 
 func newState() *state {
 	s := &state{
+		start:   time.Now(),
 		hosts:   newLRU[hostStat](maxHosts),
 		clients: newLRU[clientStat](maxClients),
 		reasons: make(map[string]*window, len(reasons)+1),
@@ -118,17 +126,18 @@ func (s *state) add(r *record, now time.Time) {
 		s.reasons[known(reasons, r.Reason)].add(now)
 	}
 	if r.Host != "" {
-		s.addHost(r)
+		s.addHost(r, now)
 	}
-	if r.Client != "" {
+	// A name that came with a wrong secret is anybody's word.
+	if r.Client != "" && r.Reason != "auth-failed" && r.Reason != "auth-required" {
 		s.addClient(r)
 	}
 }
 
-func (s *state) addHost(r *record) {
+func (s *state) addHost(r *record, now time.Time) {
 	h, fresh := s.hosts.touch(r.Host)
 	if fresh {
-		h.MinGap = -1
+		h.MinGap, h.First = -1, now
 	}
 	h.Requests++
 	h.Last = r.Time
@@ -161,8 +170,14 @@ func (s *state) addHost(r *record) {
 		return
 	}
 	h.Sent++
-	// A file that rides along owes no gap and says so; only a turn of its own is measured.
-	if r.Owed > 0 && !r.SentAt.IsZero() && !h.lastDone.IsZero() {
+	if what := r.incident(); what != "" {
+		h.Incident, h.IncidentAt = what, r.end()
+	}
+	// A file that rides along owes no gap and says so; only turns are measured.
+	if r.Owed == 0 || r.SentAt.IsZero() {
+		return
+	}
+	if !h.lastDone.IsZero() {
 		if gap := max(0, r.SentAt.Sub(h.lastDone)); h.MinGap < 0 || gap < h.MinGap {
 			h.MinGap, h.MinGapOwed = gap, r.Owed
 		}
@@ -194,6 +209,12 @@ func (s *state) addClient(r *record) {
 	if k := r.Kind; slices.Contains(kinds, k) && !slices.Contains(c.Kinds, k) {
 		c.Kinds = append(c.Kinds, k)
 	}
+}
+
+// isNew says whether something first seen at t deserves a mark: within the last
+// hour, and not just because this process has been up no longer than that.
+func (s *state) isNew(t, now time.Time) bool {
+	return now.Sub(t) < newFor && t.Sub(s.start) > newFor
 }
 
 // records returns the newest n records that keep selects, newest first.

@@ -130,6 +130,7 @@ type drawing struct {
 	y    int
 	from time.Time
 	span time.Duration
+	ride bool // a request rode along: the legend explains the small dot
 }
 
 func (d *drawing) printf(format string, args ...any) { fmt.Fprintf(&d.buf, format, args...) }
@@ -290,6 +291,7 @@ func (d *drawing) mark(t Dot, y int, close bool) {
 		r := "5"
 		if t.Rides {
 			r = "2.5"
+			d.ride = true
 		}
 		d.printf(`<circle class="turns-sent" cx="%.1f" cy="%d" r="%s"/>`, x, y, r)
 	}
@@ -355,6 +357,9 @@ func (d *drawing) legend() {
 		x += width
 	}
 	item(fmt.Sprintf(`<circle class="turns-sent" cx="%d" cy="%d" r="5"/>`, x, y), "sent", 66)
+	if d.ride {
+		item(fmt.Sprintf(`<circle class="turns-sent" cx="%d" cy="%d" r="2.5"/>`, x, y), "sent, owes no gap", 136)
+	}
 	item(fmt.Sprintf(`<path class="turns-bad" d="M%d %dl6 11h-12z"/>`, x, y-7), "the site said wait, or failed", 200)
 	item(fmt.Sprintf(`<path class="turns-refused" stroke-width="2" d="M%d %dl8 8m0-8l-8 8"/>`, x-4, y-4), "refused, nothing sent", 160)
 	item(fmt.Sprintf(`<rect class="turns-gap" x="%d" y="%d" width="14" height="12"/>`, x-6, y-6), "gap owed", 92)

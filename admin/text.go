@@ -76,7 +76,7 @@ func ago(t, now time.Time) string {
 		return ""
 	}
 	if d := now.Sub(t); d >= time.Second {
-		return short(d.Truncate(time.Second)) + " ago"
+		return short(coarse(d)) + " ago"
 	}
 	return "now"
 }
@@ -84,11 +84,22 @@ func ago(t, now time.Time) string {
 func in(t, now time.Time) string {
 	if d := t.Sub(now); d > 0 {
 		if d > 10*time.Second {
-			d = d.Truncate(time.Second)
+			d = coarse(d)
 		}
 		return "in " + short(d)
 	}
 	return "now"
+}
+
+// coarse rounds a distance to what a reader cares about.
+func coarse(d time.Duration) time.Duration {
+	switch {
+	case d < 10*time.Minute:
+		return d.Truncate(time.Second)
+	case d < 48*time.Hour:
+		return d.Round(time.Minute)
+	}
+	return d.Round(time.Hour)
 }
 
 // number groups digits: 18 402.
