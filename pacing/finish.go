@@ -94,11 +94,12 @@ func (p *Pacer) giveBack(pt *part) {
 // endPart reports the outcome to one key (sections 6 to 8): the breaker and the page count stay with the host.
 func (p *Pacer) endPart(pt *part, o *Outcome, v verdict, after time.Duration, now int64) {
 	s, k, t := pt.s, pt.k, pt.turn
-	if p.shared != nil && !pt.address {
+	s.mu.Lock()
+	if pt.far {
+		s.mu.Unlock()
 		p.endShared(pt, o, v, after, now)
 		return
 	}
-	s.mu.Lock()
 	defer s.mu.Unlock()
 	k.unlink(pt)
 	if !pt.wide {
@@ -115,6 +116,7 @@ func (p *Pacer) endPart(pt *part, o *Outcome, v verdict, after time.Duration, no
 	opened, moved := p.apply(k, pt, t, v, after, now)
 	k.ended(&p.c, &pt.want, now)
 	p.lowerDelay(k, pt)
+	p.endedLocally(pt, v)
 	if p.store != nil {
 		p.markDirty(s, pt.name, k)
 	}
@@ -216,7 +218,7 @@ func (p *Pacer) Observe(r Request, o Outcome) {
 	}
 	after := p.c.retryAfterOf(&o, time.Now())
 	if p.shared != nil {
-		p.observeShared(&r, after)
+		p.observeShared(&r, v, after)
 		return
 	}
 	p.observe(r.Key, v, after)

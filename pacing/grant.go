@@ -21,12 +21,16 @@ func (p *Pacer) take(ctx context.Context, pt *part, r *Request, client string, d
 		return p.refused(p.busy(Overloaded, ClassMaxKeys, now+int64(overloadRetry), now))
 	}
 	pt.s, pt.k = s, k
-	shared := p.shared != nil && !pt.address
+	k.address = k.address || pt.address
+	shared := p.far(k)
+	if p.shared != nil && !pt.address && !shared {
+		p.stretchWant(&pt.want)
+	}
 	if !shared && k.waiting() > 0 {
 		p.process(s, k, now)
 	}
 	p.rules(s, k, pt, r, now)
-	if b := p.barred(k, r.Kind, r.URL, now); b != nil {
+	if b := p.barred(k, r.Kind, r.URL, now); b != nil && (!shared || k.ext != nil && now-k.ext.synced < int64(freshFor)) {
 		s.mu.Unlock()
 		return p.refused(b)
 	}
@@ -40,7 +44,7 @@ func (p *Pacer) take(ctx context.Context, pt *part, r *Request, client string, d
 	}
 	w := &waiter{
 		want: pt.want, kind: r.Kind, client: client, url: r.URL, own: r.Companions == OwnTurn || pt.wide,
-		deadline: deadline, part: pt, done: make(chan struct{}),
+		deadline: deadline, slow: r.Slow, stretched: !shared, part: pt, done: make(chan struct{}),
 	}
 	b := p.join(s, k, w, now)
 	s.mu.Unlock()
@@ -160,7 +164,7 @@ func (p *Pacer) join(s *shard, k *entry, w *waiter, now int64) *Busy {
 	}
 	q.push(w)
 	p.waiting.Add(1)
-	if p.shared != nil && !w.part.address {
+	if p.far(k) {
 		return p.joinShared(s, k, w, now, full)
 	}
 	if full == "" {
@@ -241,7 +245,7 @@ func (p *Pacer) process(s *shard, k *entry, now int64) {
 
 // dispatch grants while somebody can go.
 func (p *Pacer) dispatch(s *shard, k *entry, now int64) {
-	if p.shared != nil && !k.address {
+	if p.far(k) {
 		p.kick(s, k)
 		return
 	}
@@ -257,6 +261,9 @@ func (p *Pacer) dispatch(s *shard, k *entry, now int64) {
 		} else {
 			w.part.want = w.want
 			w.granted = true
+			if p.shared != nil && !k.address {
+				p.stats.localTurn.Add(1)
+			}
 			p.grant(s, k, w.part, now)
 		}
 		close(w.done)
@@ -322,9 +329,9 @@ func (p *Pacer) expire(k *entry, now int64) {
 		return
 	}
 	late := false
-	k.ext.queues.each(func(w *waiter) { late = late || w.deadline+2 <= now })
+	k.ext.queues.each(func(w *waiter) { late = late || w.deadline+p.slack <= now })
 	if late {
-		p.hopeless(k, now, func(w *waiter, _ int64) bool { return w.deadline+2 <= now })
+		p.hopeless(k, now, func(w *waiter, _ int64) bool { return w.deadline+p.slack <= now })
 	}
 }
 
@@ -369,7 +376,7 @@ func (p *Pacer) arm(s *shard, k *entry, now int64) {
 		}
 		return
 	}
-	at := k.alarm(&p.c, now, p.shared == nil || k.address)
+	at := k.alarm(&p.c, now, p.slack, !p.far(k))
 	d := time.Duration(max(at-now, 0))
 	if x.timer != nil {
 		x.timer.Reset(d)

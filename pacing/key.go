@@ -14,6 +14,7 @@ type entry struct {
 	riders  int32 // in flight
 	wide    bool  // a domain or an address
 	address bool
+	local   bool // the store does not know what ended here
 	saved   bool // the disk has a value of it
 	dirty   bool // the disk does not have the latest
 }
@@ -25,6 +26,11 @@ type ext struct {
 	recent recent
 	timer  *time.Timer
 	asker  *asker // with Redis: who asks for the head of the queues
+
+	// The rest is the mirror of the store, with Redis.
+	remote  *part // who holds the turn at another instance
+	synced  int64 // when the store answered last
+	counted bool  // the store counts pages
 }
 
 func (k *entry) extra() *ext {
@@ -48,6 +54,9 @@ type part struct {
 	s       *shard
 	k       *entry
 	name    string
+	lease   *lease // with Redis, unless it rides
+	far     bool   // the store gave it
+	granted int64  // of a rider: the server's clock
 	next    *part
 	wide    bool // a domain or an address
 	address bool
@@ -97,7 +106,7 @@ func (k *entry) slot(c *Config, w *want, now int64) bool {
 		return k.riders < w.parallel
 	}
 	if k.turns == nil {
-		return true
+		return k.ext == nil || k.ext.remote == nil
 	}
 	n := 0
 	for pt := k.turns; pt != nil; pt = pt.next {
@@ -117,6 +126,9 @@ func (k *entry) alone(c *Config, w *want, now int64) int64 {
 		return k.ready(c, w, now)
 	}
 	t := k.turns
+	if t == nil {
+		t = k.ext.remote
+	}
 	if t.class == classRobots {
 		var g time.Duration
 		if !t.free {
@@ -194,11 +206,11 @@ func (q *queues) pop(w *waiter) {
 }
 
 // alarm is when something may change for those who wait without anybody coming or going: one nanosecond after the
-// moment when a waiter may go, so that what ends in that very instant counts first, and two after a deadline.
-func (k *entry) alarm(c *Config, now int64, ready bool) int64 {
+// moment when a waiter may go, so that what ends in that very instant counts first, and slack after a deadline.
+func (k *entry) alarm(c *Config, now, slack int64, ready bool) int64 {
 	at := int64(math.MaxInt64)
 	q := &k.ext.queues
-	q.each(func(w *waiter) { at = min(at, w.deadline+2) })
+	q.each(func(w *waiter) { at = min(at, w.deadline+slack) })
 	if !ready {
 		return at
 	}
@@ -222,7 +234,7 @@ func (k *entry) alarm(c *Config, now int64, ready bool) int64 {
 
 // settled reports whether nothing is owed and nobody is here, so that the key may be forgotten.
 func (k *entry) settled(c *Config, now int64) bool {
-	if k.turns != nil || k.riders != 0 || now < k.holdUntil || !k.closed() || k.levelNow(c, now) > 0 {
+	if k.local || k.turns != nil || k.riders != 0 || now < k.holdUntil || !k.closed() || k.levelNow(c, now) > 0 {
 		return false
 	}
 	if k.fails > 0 && now < max(k.holdUntil, k.incidentAt)+int64(c.Backoff.ForgetAfter) {

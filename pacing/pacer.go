@@ -33,6 +33,7 @@ type Pacer struct {
 	waiting atomic.Int64
 	widest  atomic.Int64 // the widest profile gap seen
 	closed  atomic.Bool
+	slack   int64 // how long after a deadline it counts as past
 	store   Store
 	shared  *sharing // with Redis
 	stats   counters
@@ -66,7 +67,7 @@ func newPacer(c Config, log *slog.Logger) (*Pacer, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	p := &Pacer{c: c, log: log, start: time.Now(), floor: never, seed: maphash.MakeSeed(), stop: make(chan struct{})}
+	p := &Pacer{c: c, log: log, start: time.Now(), floor: never, seed: maphash.MakeSeed(), slack: 2, stop: make(chan struct{})}
 	for i := range p.shards {
 		p.shards[i].m = map[string]*entry{}
 	}
@@ -84,8 +85,17 @@ func (p *Pacer) Close() error {
 		now := p.now()
 		for _, k := range s.m {
 			p.refuseAll(k, Overloaded, ClassClosed, now+int64(overloadRetry), now)
-			if k.ext != nil && k.ext.timer != nil {
+			if k.ext == nil {
+				continue
+			}
+			if k.ext.timer != nil {
 				k.ext.timer.Stop()
+			}
+			if a := k.ext.asker; a != nil {
+				select {
+				case a.wake <- struct{}{}:
+				default:
+				}
 			}
 		}
 		s.mu.Unlock()

@@ -1,19 +1,25 @@
 package pacing
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // waiter is one request that waits at one key.
 type waiter struct {
 	want
-	kind     Kind
-	client   string
-	url      string
-	own      bool // companions: own_turn
-	deadline int64
-	part     *part         // linked at the grant
-	done     chan struct{} // closed when granted or refused
-	granted  bool
-	busy     *Busy
+	kind      Kind
+	client    string
+	url       string
+	own       bool          // companions: own_turn
+	slow      time.Duration // the operator's gap
+	judged    bool          // with Redis: its forecast was looked at
+	stretched bool          // with Redis away: its gap counts for every instance
+	deadline  int64
+	part      *part         // linked at the grant
+	done      chan struct{} // closed when granted or refused
+	granted   bool
+	busy      *Busy
 }
 
 // line is the waiters of one client in one ring, first in first out.

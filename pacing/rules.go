@@ -9,6 +9,9 @@ import (
 // wait is computed again from the same last end; they move both ways. A host nobody knows is left alone.
 func (p *Pacer) SetDelay(key string, delay time.Duration) {
 	delay = max(delay, 0)
+	if p.shared != nil {
+		p.tellRules(key, delay, -1)
+	}
 	p.alter(key, func(k *entry) {
 		k.delay = delay
 		for pt := k.turns; pt != nil; pt = pt.next {
@@ -39,6 +42,9 @@ func (p *Pacer) SetDelay(key string, delay time.Duration) {
 // known host below it. It changes what Request.Slow said before; what stands in Request.Gap cannot be lowered.
 func (p *Pacer) SetGap(key string, gap time.Duration, subdomains bool) {
 	gap = max(gap, 0)
+	if p.shared != nil {
+		p.tellRules(key, -1, gap)
+	}
 	set := func(k *entry) { k.slow = gap }
 	p.alter(key, set)
 	if !subdomains {

@@ -1,24 +1,363 @@
 package pacing
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 )
 
-type sharing struct{}
+// backend is where several instances keep their turns together: one call is one step that nobody can divide.
+type backend interface {
+	call(ctx context.Context, op, name string, a *args) (reply, error)
+	ping(ctx context.Context) error
+	close() error
+}
 
-func (s *sharing) close()     {}
-func (s *sharing) away() bool { return false }
+// sharing is what a Pacer needs besides to share its turns (section 10).
+type sharing struct {
+	p         *Pacer
+	b         backend
+	rc        RedisConfig
+	inst      string // this instance, random
+	tokens    atomic.Uint64
+	downSince atomic.Int64 // ns, 0: the store answers
+	ctx       context.Context
+	cancel    context.CancelFunc
+	wg        sync.WaitGroup
 
-type asker struct{}
+	mu     sync.Mutex
+	closed bool
+	merge  map[string]struct{} // keys with something the store does not know
+	leases map[*lease]struct{}
+}
 
-type lease struct{ gone atomic.Bool }
+const (
+	callTimeout  = time.Second
+	retryStore   = 100 * time.Millisecond
+	probeStore   = 250 * time.Millisecond
+	heartBeat    = 900 * time.Millisecond // an instance that waits and is silent for 2 s loses its place
+	pollNotFirst = 20 * time.Millisecond
+	freshFor     = time.Second // how long the mirror of a breaker is believed
+	lateExpiry   = int64(time.Millisecond)
+)
 
-func (l *lease) valid(int64) bool { return true }
+func newSharing(p *Pacer, b backend, rc RedisConfig, inst string) *sharing {
+	s := &sharing{p: p, b: b, rc: rc, inst: inst, merge: map[string]struct{}{}, leases: map[*lease]struct{}{}}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	return s
+}
 
-func (p *Pacer) kick(*shard, *entry)                                                       {}
-func (p *Pacer) joinShared(s *shard, k *entry, w *waiter, now int64, full string) *Busy    { return nil }
-func (p *Pacer) endShared(pt *part, o *Outcome, v verdict, after time.Duration, now int64) {}
-func (p *Pacer) observeShared(r *Request, after time.Duration)                             {}
-func (p *Pacer) resumeShared(key string)                                                   {}
-func (p *Pacer) refresh(key string)                                                        {}
+// run does f in a goroutine that close waits for.
+func (h *sharing) run(f func()) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return false
+	}
+	h.wg.Add(1)
+	go func() {
+		defer h.wg.Done()
+		f()
+	}()
+	return true
+}
+
+func (h *sharing) close() {
+	h.mu.Lock()
+	h.closed = true
+	h.mu.Unlock()
+	done := make(chan struct{})
+	go func() { h.wg.Wait(); close(done) }()
+	select { // what ends in these moments is still told
+	case <-done:
+	case <-time.After(callTimeout):
+	}
+	h.cancel()
+	<-done
+	_ = h.b.close()
+}
+
+func (h *sharing) away() bool { return h.downSince.Load() != 0 }
+
+// lost reports whether the store has been away for longer than store_grace.
+func (h *sharing) lost() bool {
+	d := h.downSince.Load()
+	return d != 0 && h.p.now()-d >= int64(h.rc.StoreGrace)
+}
+
+// local reports whether turns are given without the store now.
+func (h *sharing) local() bool { return h.rc.WhenDown == WhenDownLocal && h.lost() }
+
+// far reports whether a key's turns are the store's to give.
+func (p *Pacer) far(k *entry) bool { return p.shared != nil && !k.address && !p.shared.local() }
+
+// call asks the store and notes whether it answers.
+func (h *sharing) call(op, name string, a *args) (reply, error) {
+	ctx, cancel := context.WithTimeout(h.ctx, callTimeout)
+	defer cancel()
+	a.Inst, a.Name = h.inst, name
+	rep, err := h.b.call(ctx, op, name, a)
+	h.p.stats.trips.Add(1)
+	if err != nil {
+		h.p.stats.storeErrs.Add(1)
+		h.fail(err)
+		return rep, err
+	}
+	return rep, nil
+}
+
+// fail notes that the store is away and looks for it until it is back.
+func (h *sharing) fail(err error) {
+	if h.ctx.Err() != nil || !h.downSince.CompareAndSwap(0, max(h.p.now(), 1)) {
+		return
+	}
+	mode := "requests that need a turn are refused"
+	if h.rc.WhenDown == WhenDownLocal {
+		mode = fmt.Sprintf("each instance keeps %d times the gap; the gap between two instances is not kept", h.rc.Instances)
+	}
+	h.p.log.Error("store of the turns does not answer", "error", err, "then", mode)
+	h.run(func() {
+		tick := time.NewTicker(probeStore)
+		defer tick.Stop()
+		for {
+			select {
+			case <-h.ctx.Done():
+				return
+			case <-tick.C:
+			}
+			ctx, cancel := context.WithTimeout(h.ctx, callTimeout)
+			err := h.b.ping(ctx)
+			cancel()
+			if err == nil {
+				h.back()
+				return
+			}
+		}
+	})
+}
+
+// back is the way from an outage: first what is owed is written, then the store is used.
+func (h *sharing) back() {
+	h.mu.Lock()
+	names := make([]string, 0, len(h.merge))
+	for name := range h.merge {
+		names = append(names, name)
+	}
+	h.mu.Unlock()
+	for _, name := range names {
+		if err := h.writeOwed(name); err != nil {
+			break // away again: the next probe starts over
+		}
+	}
+	h.downSince.Store(0)
+	h.p.log.Info("store of the turns answers again", "keys_written", len(names))
+	h.wakeAll()
+}
+
+func (h *sharing) note(name string) {
+	h.mu.Lock()
+	h.merge[name] = struct{}{}
+	h.mu.Unlock()
+}
+
+// writeOwed tells the store what a key owes that was not told yet.
+func (h *sharing) writeOwed(name string) error {
+	h.mu.Lock()
+	_, owed := h.merge[name]
+	delete(h.merge, name)
+	h.mu.Unlock()
+	if !owed {
+		return nil
+	}
+	s := h.p.shard(name)
+	s.mu.Lock()
+	k := s.m[name]
+	if k == nil {
+		s.mu.Unlock()
+		return nil
+	}
+	a := h.mergeArgs(k)
+	k.local = false
+	s.mu.Unlock()
+	sent := h.p.now()
+	_, err := h.call("merge", name, a)
+	if err != nil {
+		s.mu.Lock()
+		k.local = true
+		s.mu.Unlock()
+		h.note(name)
+		return err
+	}
+	if a.Token != "" { // a turn given here is now a lease
+		s.mu.Lock()
+		if pt := k.turns; pt != nil && pt.lease == nil {
+			pt.lease, pt.far = h.newLease(pt, a.Token, sent), true
+		}
+		s.mu.Unlock()
+	}
+	return nil
+}
+
+func (h *sharing) mergeArgs(k *entry) *args {
+	now := h.p.now()
+	ago := func(t int64) int64 {
+		if t <= never/2 {
+			return -1
+		}
+		return max(0, now-t) / 1000
+	}
+	a := &args{
+		End: ago(k.lastEnd), EndGap: us(k.endGap), EndLevel: int(k.endLevel), RobotsEnd: ago(k.robotsEnd), RobotsGap: us(k.robotsGap),
+		Incident: ago(k.incidentAt), Fails: int(k.fails), Level: int(k.levelNow(&h.p.c, now)), KeyDelay: us(k.delay),
+	}
+	if k.holdUntil > now {
+		a.Hold = (k.holdUntil - now + 999) / 1000
+	}
+	if k.open(now) {
+		a.Open, a.Opens = (k.openUntil-now+999)/1000, int(k.opens)
+	}
+	if pt := k.turns; pt != nil && pt.lease == nil {
+		a.of(&pt.want)
+		a.Token = h.token()
+	}
+	return a
+}
+
+func (h *sharing) token() string { return fmt.Sprintf("%s:%d", h.inst, h.tokens.Add(1)) }
+
+// wakeAll lets every key with waiters ask again.
+func (h *sharing) wakeAll() {
+	for i := range h.p.shards {
+		s := &h.p.shards[i]
+		s.mu.Lock()
+		for _, k := range s.m {
+			if k.waiting() > 0 {
+				h.p.process(s, k, h.p.now())
+			}
+		}
+		s.mu.Unlock()
+	}
+}
+
+// args are the arguments of one call, in microseconds.
+type args struct {
+	Now       int64   `json:"now,omitempty"` // tests only
+	Inst      string  `json:"inst"`
+	Name      string  `json:"name"`
+	Channel   string  `json:"channel"`
+	Token     string  `json:"token"`
+	Class     int     `json:"class"`
+	Prio      int     `json:"prio"`
+	Free      int     `json:"free"`
+	Gap       int64   `json:"gap"`
+	Delay     int64   `json:"delay"`
+	Slow      int64   `json:"slow"`
+	NotBefore int64   `json:"notbefore"`
+	Parallel  int     `json:"parallel"`
+	Wide      int     `json:"wide"`
+	Rides     int     `json:"rides"`
+	Page      string  `json:"page"`
+	Granted   int64   `json:"granted"`
+	Verdict   string  `json:"verdict"`
+	Incidents int     `json:"incident"`
+	Bad       int     `json:"bad"`
+	After     int64   `json:"after"`
+	Jitter    float64 `json:"jitter"`
+	Robots    int     `json:"robots"`
+	Window    int     `json:"window"`
+	Waiting   int64   `json:"waiting"`
+	Again     int     `json:"again"`
+	End       int64   `json:"e"`
+	EndGap    int64   `json:"eg"`
+	EndLevel  int     `json:"el"`
+	RobotsEnd int64   `json:"re"`
+	RobotsGap int64   `json:"rg"`
+	Hold      int64   `json:"hold"`
+	Incident  int64   `json:"i"`
+	Fails     int     `json:"f"`
+	Level     int     `json:"lv"`
+	KeyDelay  int64   `json:"dl"`
+	Open      int64   `json:"open"`
+	Opens     int     `json:"op"`
+}
+
+func us(d time.Duration) int64 { return int64((d + 999) / 1000) }
+
+func bit(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// of fills in what a want says.
+func (a *args) of(w *want) {
+	a.Class, a.Free, a.Gap, a.Delay, a.Parallel = int(w.class), bit(w.free), us(w.gap), us(w.delay), int(max(w.parallel, 1))
+	a.Prio = map[class]int{classRobots: 0, classRedirect: 1, classPage: 2, classRider: 3}[w.class]
+}
+
+// Statuses of a reply.
+const (
+	stWait = iota
+	stGranted
+	stRides
+	stStopped
+	stLeft
+	stRideLater
+	stHeld
+	stLost
+)
+
+// reply is the answer to a call: what was decided and the state of the key, in microseconds of the server's clock.
+type reply struct {
+	status, wait, now                            int64
+	end, endGap, robotsEnd, robotsGap            int64
+	slow, delay, hold, incident, fails, goodRun  int64
+	level, levelAt, endLevel, openUntil, opens   int64
+	leases, heldClass, heldGap, heldFree, npages int64
+}
+
+const replyFields = 23
+
+var errReply = errors.New("store answered something else than it should")
+
+func readReply(v []int64) (reply, error) {
+	if len(v) != replyFields {
+		return reply{}, fmt.Errorf("%w: %d fields", errReply, len(v))
+	}
+	return reply{
+		v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], v[8], v[9], v[10], v[11], v[12], v[13], v[14], v[15], v[16], v[17], v[18],
+		v[19], v[20], v[21], v[22],
+	}, nil
+}
+
+// mirror copies a reply into the key, at is our time of it. What the mirror says is a lower bound for forecasts; the
+// store alone decides.
+func (p *Pacer) mirror(k *entry, r *reply, at int64) {
+	local := func(t int64) int64 {
+		if t <= -1e14 {
+			return never
+		}
+		return at + (t-r.now)*1000
+	}
+	d := func(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
+	k.lastEnd, k.endGap, k.robotsEnd, k.robotsGap = local(r.end), d(r.endGap), local(r.robotsEnd), d(r.robotsGap)
+	k.slow, k.delay, k.holdUntil, k.incidentAt = d(r.slow), d(r.delay), local(r.hold), local(r.incident)
+	k.fails, k.goodRun, k.level, k.levelAt, k.endLevel = int32(r.fails), int32(r.goodRun), uint8(r.level), local(r.levelAt), uint8(r.endLevel) //nolint:gosec // small
+	k.openUntil, k.opens, k.window = 0, int32(r.opens), nil                                                                                    //nolint:gosec // small
+	if o := local(r.openUntil); o != never {
+		k.openUntil = o
+		if o == 0 {
+			k.openUntil = 1
+		}
+	}
+	x := k.extra()
+	x.synced, x.counted = at, r.npages > 0
+	x.remote = nil
+	if r.status == stHeld && k.turns == nil {
+		x.remote = &part{want: want{class: class(r.heldClass), free: r.heldFree == 1, gap: d(r.heldGap)}} //nolint:gosec // 0..2
+	}
+}

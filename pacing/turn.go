@@ -23,7 +23,6 @@ type Turn struct {
 	waited  time.Duration
 	owed    time.Duration
 	source  string
-	lease   *lease
 
 	mu     sync.Mutex
 	ctx    context.Context
@@ -56,8 +55,8 @@ func (t *Turn) Context() context.Context {
 	switch {
 	case t.ended.Load():
 		t.cancel(context.Canceled)
-	case t.lease != nil && t.lease.gone.Load():
-		t.cancel(&LeaseLost{t.host.name})
+	case t.lost() != "":
+		t.cancel(&LeaseLost{t.lost()})
 	case !t.Riding():
 		left := t.p.c.TurnLimit - time.Duration(t.p.now()-t.granted)
 		t.timer = time.AfterFunc(left, func() {
@@ -75,10 +74,40 @@ func (t *Turn) Held() error {
 	if t.ended.Load() {
 		return context.Canceled
 	}
-	if t.lease != nil && !t.lease.valid(t.p.now()) {
-		return &LeaseLost{t.host.name}
+	now := t.p.now()
+	for _, pt := range t.parts() {
+		if l := pt.leased(); l != nil && !l.valid(now) {
+			return &LeaseLost{pt.name}
+		}
 	}
 	return nil
+}
+
+func (t *Turn) parts() []*part {
+	all := append(make([]*part, 0, 3), &t.host)
+	for i := range t.wide {
+		all = append(all, &t.wide[i])
+	}
+	return all
+}
+
+// lost names the key whose lease is gone.
+func (t *Turn) lost() string {
+	for _, pt := range t.parts() {
+		if l := pt.leased(); l != nil && l.gone.Load() {
+			return pt.name
+		}
+	}
+	return ""
+}
+
+func (pt *part) leased() *lease {
+	if pt.turn.p.shared == nil {
+		return nil
+	}
+	pt.s.mu.Lock()
+	defer pt.s.mu.Unlock()
+	return pt.lease
 }
 
 // Done ends the turn with what became of the request: at the end of the answer's body, at its close or at an error,

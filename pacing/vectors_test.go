@@ -164,8 +164,8 @@ type flight struct {
 	ev     *event
 	turn   *Turn
 	cancel context.CancelFunc
+	res    result // written before the flight is sent to grants
 	end    time.Duration
-	ended  bool
 }
 
 func (pl *player) now() time.Duration { return time.Since(pl.epoch).Truncate(time.Millisecond) }
@@ -248,8 +248,7 @@ func (sc *scenario) run(t *testing.T, defaults map[string]any, open func(Config)
 func (pl *player) open() int {
 	n := 0
 	for id := range pl.flights {
-		r := pl.results[id]
-		if r.EndedAt == nil && r.RefusedAt == nil && r.CancelledAt == nil {
+		if r := pl.results[id]; r == nil || r.EndedAt == nil && r.RefusedAt == nil && r.CancelledAt == nil {
 			n++
 		}
 	}
@@ -286,6 +285,7 @@ func (pl *player) settle() {
 }
 
 func (pl *player) granted(f *flight) {
+	pl.results[f.ev.ID] = &f.res
 	if f.turn == nil { // refused or cancelled
 		return
 	}
@@ -375,8 +375,9 @@ func (pl *player) arrive(ev *event, pr ProfileConfig, domains map[string]string,
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	f := &flight{ev: ev, cancel: cancel}
-	res := &result{Request: ev.ID}
-	pl.flights[ev.ID], pl.results[ev.ID] = f, res
+	res := &f.res
+	res.Request = ev.ID
+	pl.flights[ev.ID] = f
 	go func() {
 		turn, err := pl.p.Acquire(ctx, r)
 		var busy *Busy

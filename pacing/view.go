@@ -27,9 +27,6 @@ type View struct {
 
 // Peek says what Acquire would say, for `check` and the admin page. No state is created.
 func (p *Pacer) Peek(r Request) View {
-	if p.shared != nil {
-		p.refresh(r.Key)
-	}
 	v := p.peek(&r, r.Key, false)
 	if r.DomainKey != "" {
 		d := p.peek(&r, domainName(r.DomainKey), true)
@@ -44,6 +41,14 @@ func (p *Pacer) Peek(r Request) View {
 }
 
 func (p *Pacer) peek(r *Request, name string, wide bool) View {
+	var seen *reply
+	if p.shared != nil {
+		var err error
+		if seen, err = p.look(name); err != nil {
+			now := p.now()
+			return View{Reason: Overloaded, Until: p.time(now + int64(overloadRetry)), Wait: overloadRetry, State: "unknown", Breaker: "unknown"}
+		}
+	}
 	s := p.shard(name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,6 +56,10 @@ func (p *Pacer) peek(r *Request, name string, wide bool) View {
 	known := k != nil
 	if !known {
 		k = &entry{state: newState(p.floor)}
+	}
+	if seen != nil {
+		p.mirror(k, seen, now)
+		known = known || k.lastEnd != never || k.holdUntil != never || !k.closed()
 	}
 	w := waiter{want: p.want(r), kind: r.Kind, client: r.Client, deadline: now + int64(min(max(r.Wait, 0), maxWait)), part: &part{wide: wide}}
 	if !wide && k.rides(r.Kind, r.Companions == OwnTurn, w.delay) {

@@ -1,0 +1,352 @@
+package pacing
+
+import (
+	"encoding/hex"
+	"math"
+	"strconv"
+	"sync/atomic"
+	"time"
+)
+
+// asker asks the store for the head of one key's queues, as long as somebody waits.
+type asker struct {
+	wake  chan struct{}
+	sleep atomic.Int64 // not before, set by a message of another instance; 0: now
+}
+
+// kick makes sure that somebody asks for k. The caller holds the shard.
+func (p *Pacer) kick(s *shard, k *entry) {
+	if k.waiting() == 0 {
+		return
+	}
+	if a := k.ext.asker; a != nil {
+		select {
+		case a.wake <- struct{}{}:
+		default:
+		}
+		return
+	}
+	if turn, rider := k.heads(&p.c, p.now()); turn == nil && rider == nil {
+		return
+	}
+	var name string
+	k.ext.queues.each(func(w *waiter) { name = w.part.name })
+	a := &asker{wake: make(chan struct{}, 1)}
+	k.ext.asker = a
+	if !p.shared.run(func() { p.ask(s, k, name, a) }) {
+		k.ext.asker = nil
+	}
+}
+
+// joinShared is join for a key whose turns are the store's to give: w stands in the queue already.
+func (p *Pacer) joinShared(s *shard, k *entry, w *waiter, now int64, full string) *Busy {
+	var b *Busy
+	switch {
+	case p.shared.lost():
+		b = p.busy(Overloaded, ClassStoreAway, now+int64(overloadRetry), now)
+	case full != "":
+		b = p.tooFar(k, w, k.earliest(&p.c, w, now), now)
+		b.Class = full
+	case w.class != classRider && !k.slot(&p.c, &w.want, now) && k.turns != nil:
+		w.judged = true
+		if at := k.earliest(&p.c, w, now); at > w.deadline {
+			b = p.tooFar(k, w, at, now)
+		}
+	}
+	if b != nil {
+		k.ext.queues.remove(w)
+		p.waiting.Add(-1)
+		return b
+	}
+	p.kick(s, k)
+	p.arm(s, k, now)
+	return nil
+}
+
+// heads are who to ask for: the first that needs a turn, and the first rider.
+func (k *entry) heads(c *Config, now int64) (turn, rider *waiter) {
+	q := &k.ext.queues
+	if w := q.riders.head(); w != nil && k.riders < w.parallel {
+		rider = w
+	}
+	var all []*waiter
+	if len(q.robots) > 0 {
+		all = append(all, q.robots[0])
+	}
+	if len(q.redirects) > 0 {
+		all = append(all, q.redirects[0])
+	}
+	if w := q.pages.head(); w != nil && len(q.robots) == 0 {
+		all = append(all, w)
+	}
+	for _, w := range all {
+		if k.turns == nil || k.slot(c, &w.want, now) {
+			if turn == nil {
+				turn = w
+			}
+			if k.ready(c, &w.want, now) <= now {
+				return w, rider
+			}
+		}
+	}
+	return turn, rider
+}
+
+// ask is the asker's life.
+func (p *Pacer) ask(s *shard, k *entry, name string, a *asker) {
+	h := p.shared
+	enlisted := false
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for h.ctx.Err() == nil {
+		if err := h.writeOwed(name); err != nil {
+			if !p.outage(s, k, a) {
+				return
+			}
+			h.pause(a, timer, int64(retryStore))
+			continue
+		}
+		s.mu.Lock()
+		now := p.now()
+		if k.waiting() == 0 || !p.far(k) {
+			k.ext.asker = nil
+			if k.waiting() > 0 {
+				k.ext.queues.each(p.stretch)
+			}
+			p.process(s, k, now)
+			s.mu.Unlock()
+			if enlisted {
+				_, _ = h.call("leave", name, &args{})
+			}
+			return
+		}
+		turn, rider := k.heads(&p.c, now)
+		if turn == nil && rider == nil { // until somebody ends
+			k.ext.asker = nil
+			s.mu.Unlock()
+			if enlisted {
+				_, _ = h.call("leave", name, &args{})
+			}
+			return
+		}
+		if rest := a.sleep.Load() - now; rest > 0 && turn != nil && rider == nil && turn.judged {
+			s.mu.Unlock()
+			a.sleep.Store(0)
+			h.pause(a, timer, min(rest, int64(heartBeat)))
+			continue
+		}
+		s.mu.Unlock()
+		next := int64(math.MaxInt64)
+		var failed bool
+		for _, w := range []*waiter{turn, rider} {
+			if w == nil {
+				continue
+			}
+			wait, in, err := p.askFor(s, k, name, w)
+			if err != nil {
+				failed = true
+				break
+			}
+			if w == turn {
+				enlisted = in
+			}
+			next = min(next, wait)
+		}
+		if failed {
+			if !p.outage(s, k, a) {
+				return
+			}
+			next = int64(retryStore)
+		}
+		if next > 0 {
+			if enlisted {
+				next = min(next, int64(heartBeat))
+			}
+			h.pause(a, timer, next)
+		}
+	}
+	s.mu.Lock()
+	k.ext.asker = nil
+	s.mu.Unlock()
+}
+
+// pause sleeps for d or until somebody wakes the asker.
+func (h *sharing) pause(a *asker, timer *time.Timer, d int64) {
+	timer.Reset(time.Duration(d))
+	select {
+	case <-timer.C:
+	case <-a.wake:
+	case <-h.ctx.Done():
+	}
+}
+
+// outage decides what becomes of those who wait while the store is away; false ends the asker.
+func (p *Pacer) outage(s *shard, k *entry, _ *asker) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !p.shared.lost() {
+		return true
+	}
+	now := p.now()
+	k.ext.asker = nil
+	if !p.shared.local() {
+		p.refuseAll(k, Overloaded, ClassStoreAway, now+int64(overloadRetry), now)
+		p.arm(s, k, now)
+		return false
+	}
+	k.ext.queues.each(p.stretch)
+	p.process(s, k, now)
+	return false
+}
+
+// stretch widens a waiter's gap for turns that every instance gives by itself: the mean rate stays.
+func (p *Pacer) stretch(w *waiter) {
+	if w.stretched || w.part.address {
+		return
+	}
+	w.stretched = true
+	p.stretchWant(&w.want)
+}
+
+func (p *Pacer) stretchWant(w *want) {
+	n := time.Duration(p.shared.rc.Instances)
+	w.gap, w.delay = w.gap*n, w.delay*n
+	if w.class != classRider {
+		w.parallel = 1
+	}
+}
+
+// askFor asks for one waiter. It returns how long to wait before the next try and whether the instance now stands in the
+// store's queue.
+func (p *Pacer) askFor(s *shard, k *entry, name string, w *waiter) (next int64, enlisted bool, err error) {
+	h := p.shared
+	a := &args{Token: h.token(), Rides: bit(w.kind.companion() && !w.own), Slow: us(w.slow), Wide: bit(w.part.wide)}
+	a.of(&w.want)
+	if w.class == classRider {
+		a.Class, a.Prio, a.Parallel = int(classPage), 2, 1
+		if w.part.wide {
+			a.Class = int(classRider)
+		}
+	}
+	if w.url != "" && w.class != classRobots && !w.part.wide {
+		id := pageOf(w.url)
+		a.Page = hex.EncodeToString(id[:])
+	}
+	if w.notBefore != 0 {
+		a.NotBefore = max(0, w.notBefore-p.now()) / 1000
+	}
+	sent := p.now()
+	rep, err := h.call("acquire", name, a)
+	if err != nil {
+		return 0, false, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := p.now()
+	p.mirror(k, &rep, now)
+	p.requeue(k)
+	switch rep.status {
+	case stGranted:
+		p.leased(s, k, w, a, &rep, sent, now)
+		return 0, false, nil
+	case stRides:
+		if k.waiting() > 0 && k.ext.queues.remove(w) {
+			w.class = classRider
+			p.handOut(s, k, w, now)
+			w.part.granted = rep.now
+		}
+		return 0, false, nil
+	case stStopped:
+		p.refuseAll(k, HostStopped, "", now+rep.wait*1000, now)
+		return 0, false, nil
+	case stLeft:
+		p.refuse(k, w, p.busy(URLLeft, "", now+rep.wait*1000, now))
+		return 0, false, nil
+	}
+	p.judge(k, now)
+	p.arm(s, k, now)
+	switch {
+	case rep.status == stHeld:
+		return max(min(rep.wait*1000, int64(heartBeat)), int64(time.Millisecond)), true, nil
+	case rep.wait <= 0:
+		return int64(pollNotFirst), true, nil
+	}
+	return rep.wait*1000 + 1, rep.status == stWait, nil
+}
+
+// judge refuses newcomers whose turn cannot come in time, each with the forecast at its own arrival.
+func (p *Pacer) judge(k *entry, now int64) {
+	var fresh []*waiter
+	k.ext.queues.each(func(w *waiter) {
+		if !w.judged {
+			fresh = append(fresh, w)
+		}
+	})
+	for _, w := range fresh {
+		w.judged = true
+		if at := k.earliest(&p.c, w, now); at > w.deadline {
+			p.refuse(k, w, p.tooFar(k, w, at, now))
+		}
+	}
+}
+
+// handOut gives a turn to a waiter that is out of the queue already.
+func (p *Pacer) handOut(s *shard, k *entry, w *waiter, now int64) {
+	p.waiting.Add(-1)
+	w.part.want = w.want
+	w.part.far = true
+	w.granted = true
+	p.grant(s, k, w.part, now)
+	close(w.done)
+	p.arm(s, k, now)
+}
+
+// leased hands a lease to the waiter it was asked for, or to the next of its class if that one left.
+func (p *Pacer) leased(s *shard, k *entry, w *waiter, a *args, rep *reply, sent, now int64) {
+	a.Token += ":" + itoa(rep.wait)
+	q := &k.ext.queues
+	var heir *waiter
+	switch class(a.Class) { //nolint:gosec // 0..2
+	case classRobots:
+		if len(q.robots) > 0 {
+			heir = q.robots[0]
+		}
+	case classRedirect:
+		if len(q.redirects) > 0 {
+			heir = q.redirects[0]
+		}
+	default:
+		heir = q.pages.head()
+	}
+	if heir != nil && (heir != w && (us(heir.gap) > a.Gap || us(heir.delay) > a.Delay || heir.url != w.url)) {
+		heir = nil // the lease was measured for somebody else
+	}
+	if heir == nil {
+		p.shared.run(func() { _, _ = p.shared.call("done", w.part.name, &args{Token: a.Token, Verdict: notSent.String()}) })
+		return
+	}
+	q.pop(heir)
+	p.handOut(s, k, heir, now)
+	heir.part.lease = p.shared.newLease(heir.part, a.Token, sent)
+}
+
+// heard is a message of another instance: something changed at name, and wait microseconds from now its gap is over.
+func (p *Pacer) heard(name, wait string) {
+	n, err := strconv.ParseInt(wait, 10, 64)
+	if err != nil {
+		return
+	}
+	s := p.shard(name)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := s.m[name]
+	if k == nil || k.ext == nil || k.ext.asker == nil {
+		return
+	}
+	a := k.ext.asker
+	a.sleep.Store(p.now() + n*1000)
+	select {
+	case a.wake <- struct{}{}:
+	default:
+	}
+}
