@@ -1,5 +1,0 @@
-package pacing
-
-const childEnv = "PACING_TEST_CHILD"
-
-func child() int { return 0 }
