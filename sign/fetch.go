@@ -48,6 +48,9 @@ type fetchedSet struct {
 
 // Fetch gives the key set at an https URL.
 func (f *KeyFetcher) Fetch(ctx context.Context, rawURL string) (*KeySet, []Proof, error) {
+	if f.Client == nil {
+		return nil, nil, errors.New("key sets can't be fetched without a client")
+	}
 	u, err := parseAgentURL(rawURL)
 	if err != nil {
 		return nil, nil, fmt.Errorf("key set %q: %w", clip(rawURL, maxAgentURL), err)

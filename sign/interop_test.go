@@ -174,7 +174,7 @@ func signedCases(t *testing.T) []nodeCase {
 				t.Fatal(err)
 			}
 			c := nodeCase{ID: name + " " + target, Kind: "request", Label: config.Label, Form: config.Form, Now: time.Now().Unix(), MaxLifetime: 60, JWK: testKey(1).jwk(), Kid: testKey(1).id, want: true,
-				Request: nodeMessage{Method: "GET", TargetURI: target, Fields: fieldsOf(h)}}
+				Request: nodeMessage{Method: "GET", TargetURI: target, Fields: fieldLines(h)}}
 			cases = append(cases, c)
 			c.ID += " replayed"
 			c.Request.TargetURI, c.want = "https://other.example/", false
@@ -193,16 +193,6 @@ func hostOf(t *testing.T, target string) string {
 	return r.Host
 }
 
-func fieldsOf(h http.Header) [][2]string {
-	var fields [][2]string
-	for name, values := range h {
-		for _, v := range values {
-			fields = append(fields, [2]string{name, v})
-		}
-	}
-	return fields
-}
-
 // directoryCases are answers of ServeDirectory, whole and not modified, for every key in them.
 func directoryCases(t *testing.T) []nodeCase {
 	t.Helper()
@@ -218,7 +208,7 @@ func directoryCases(t *testing.T) []nodeCase {
 		for i, label := range []string{"key0", "key1"} {
 			k := testKey(byte(i + 1))
 			c := nodeCase{ID: "directory " + label + " " + http.StatusText(status), Kind: "directory", Label: label, Now: time.Now().Unix(), MaxLifetime: 7 * 86400, JWK: k.jwk(), Kid: k.id, want: true,
-				Request: nodeMessage{Method: "GET", TargetURI: "https://bot.example.com" + DirectoryPath, Fields: [][2]string{}}, Response: nodeMessage{Status: status, Fields: fieldsOf(res.Header)}}
+				Request: nodeMessage{Method: "GET", TargetURI: "https://bot.example.com" + DirectoryPath, Fields: [][2]string{}}, Response: nodeMessage{Status: status, Fields: fieldLines(res.Header)}}
 			cases = append(cases, c)
 			c.ID += " of another host"
 			c.Request.TargetURI, c.want = "https://other.example"+DirectoryPath, false

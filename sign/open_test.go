@@ -181,6 +181,19 @@ func TestReloadIsAllOrNothing(t *testing.T) {
 	if got := s.ActiveKey("nobody"); got != "" {
 		t.Error(got)
 	}
+	p := PublishDefaults()
+	p.Authority = "other.example.com"
+	commit, err := s.Prepare(k.Config, nil, p)
+	if err != nil || s.ActiveKey("example") != next.ID || s.DirectoryHosts()[0] != "bot.example.com" {
+		t.Errorf("prepared and in force before the commit: %v", err)
+	}
+	commit()
+	if s.ActiveKey("example") != "" || len(s.DirectoryHosts()) != 0 {
+		t.Error("committed and not in force")
+	}
+	if _, err := s.Prepare(k.Config, k.Agents, PublishConfig{}); err == nil || !strings.Contains(err.Error(), "publish.max_age") || s.ReloadFailures() != 2 {
+		t.Error(err)
+	}
 }
 
 // TestRotationUnderLoad signs while keys rotate and the signer reloads: every signature verifies with the key it names.

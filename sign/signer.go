@@ -68,17 +68,30 @@ func Open(c Config, stateDir string, agents []Agent, log *slog.Logger) (*Signer,
 // Reload loads the keys and settings anew: all of them or, when anything is wrong, none, and then the old ones stay.
 // Requests in flight keep the key they started with.
 func (s *Signer) Reload(c Config, agents []Agent) error {
+	commit, err := s.Prepare(c, agents, *s.publish.Load())
+	if err != nil {
+		return err
+	}
+	commit()
+	return nil
+}
+
+// Prepare does all of a reload, publishing included, that can fail; commit then puts it in force. For a reload that
+// has more parts than this one: prepare them all, then commit them all. A reload that is not committed leaves no trace.
+func (s *Signer) Prepare(c Config, agents []Agent, p PublishConfig) (commit func(), err error) {
 	s.reload.Lock()
 	defer s.reload.Unlock()
 	st, err := load(c, s.stateDir, agents)
-	if err != nil {
+	if err = errors.Join(err, settingErrors("publish", p.Validate())); err != nil {
 		s.failures.Add(1)
 		s.log.Error("signing keys not reloaded, the old ones stay", "error", err)
-		return err
+		return nil, err
 	}
-	s.state.Store(st)
-	s.announce(st)
-	return nil
+	return func() {
+		s.state.Store(st)
+		s.publish.Store(&p)
+		s.announce(st)
+	}, nil
 }
 
 // ReloadFailures counts the calls of Reload that kept the old keys.

@@ -205,9 +205,13 @@ func lockKeys(dir string, exclusive bool) (unlock func(), err error) {
 		if err == nil {
 			return func() { _ = f.Close() }, nil // closing gives the lock back
 		}
-		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) || time.Now().After(deadline) {
+		switch busy := errors.Is(err, syscall.EWOULDBLOCK); {
+		case !busy && !errors.Is(err, syscall.EINTR):
 			_ = f.Close()
-			return nil, fmt.Errorf("%s: another process holds the lock: %w", path, err)
+			return nil, fmt.Errorf("%s: can't be locked: %w", path, err)
+		case time.Now().After(deadline):
+			_ = f.Close()
+			return nil, fmt.Errorf("%s: another process holds the lock", path)
 		}
 	}
 }

@@ -334,6 +334,12 @@ URL with status 200, without a redirect.`,
 			if err != nil {
 				return keysError(err)
 			}
+			c, _, err := configs.Load(configs.Options{File: a.configFile, Env: os.Environ()})
+			if err != nil {
+				return &exitError{exitUsage, err}
+			}
+			// What the profiles enforce is not for a flag to say.
+			facts.Compliant = cardFacts(c, agent.Name).Compliant
 			data, err := sign.Card(agent, k.Publish, facts)
 			if err != nil {
 				return keysError(err)
@@ -346,7 +352,6 @@ URL with status 200, without a redirect.`,
 	cmd.Flags().StringVar(&facts.URL, "url", "", "`URL` the card will be served at (default: "+sign.CardPath+" on the directory's host)")
 	cmd.Flags().StringVar(&facts.Trigger, "trigger", "crawler", "crawler or fetcher")
 	cmd.Flags().StringVar(&facts.RateExpectation, "rate", "", "the `RATE` to expect, like avg=1rps")
-	cmd.Flags().BoolVar(&facts.Compliant, "compliant", false, "say that every policy in use obeys robots.txt for every request")
 	return cmd
 }
 

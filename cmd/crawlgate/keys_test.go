@@ -76,8 +76,16 @@ func TestKeysLife(t *testing.T) {
 	expect(`(?s)^body     \S+/public/\.well-known/http-message-signatures-directory\nheaders  \S+/public/_headers\n$`, `the proofs expire at .*: write it again before`, 0, "directory", "--authority", "bot.example", "--out", public)
 	expect(`"authority": "bot.example"`, `^$`, 0, "directory", "--out", public, "--json")
 	expect(`^$`, `no agent's directory is on other.example; there is bot.example`, 1, "directory", "--authority", "other.example", "--out", public)
-	expect(`^\{"client_id":"https://bot\.example/signature-agent-card\.json","client_name":"ExampleBot".*"purpose":"search, ai-input"`, `^$`, 0, "card")
+	expect(`^\{"client_id":"https://bot\.example/signature-agent-card\.json","client_name":"ExampleBot".*"rfc9309-compliance":true,"trigger":"crawler","purpose":"search, ai-input"`, `^$`, 0, "card")
 	expect(`^$`, `not an absolute https URL`, 1, "card", "--url", "http://bot.example/card")
+}
+
+// TestKeysCardTellsTheTruth: a profile that does not obey every robots.txt shows on the card.
+func TestKeysCardTellsTheTruth(t *testing.T) {
+	file, _ := keysConfig(t, "profiles:\n  - {name: crawl, agent: example}\n  - {name: answer, agent: example, robots: {mode: named}}\n")
+	if out, errs, code := runKeysCLI(t, "", "--config", file, "keys", "card"); code != 0 || !strings.Contains(out, `"rfc9309-compliance":false`) {
+		t.Error(out, errs, code)
+	}
 }
 
 // TestKeysBeforeAnything: a first key can be made with no configuration, in any folder.
