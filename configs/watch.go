@@ -20,74 +20,91 @@ const quiet = 300 * time.Millisecond
 
 // Watch calls changed, one call at a time, when the content of one of the files is another than before, until ctx is
 // done; it then returns nil. It watches the folders, so a file may be replaced, removed, or made later. A folder that
-// does not exist yet is left out, with a line in the log. An error means that nothing can be watched.
+// does not exist yet is left out, with a line in the log. An error means that the files cannot be watched.
 func Watch(ctx context.Context, files []string, log *slog.Logger, changed func()) error {
+	w, err := newWatch(files, log)
+	if err != nil {
+		return err
+	}
+	return w.run(ctx, changed)
+}
+
+type watch struct {
+	files []string
+	names map[string]bool // of the files, links resolved too
+	seen  string          // content at the last look
+	log   *slog.Logger
+	fs    *fsnotify.Watcher
+}
+
+func newWatch(files []string, log *slog.Logger) (*watch, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	w, err := fsnotify.NewWatcher()
+	fw, err := fsnotify.NewWatcher()
 	if err != nil {
-		return fmt.Errorf("watch the configuration: %w", err)
+		return nil, fmt.Errorf("watch the configuration: %w", err)
 	}
-	defer w.Close()
-	names := map[string]bool{}
+	w := &watch{files: files, names: map[string]bool{}, log: log, fs: fw}
 	folders := map[string]bool{}
 	for _, f := range files {
 		for _, name := range []string{f, resolved(f)} {
 			dir := filepath.Dir(name)
-			names[filepath.Join(dir, filepath.Base(name))] = true
+			w.names[filepath.Join(dir, filepath.Base(name))] = true
 			if folders[dir] {
 				continue
 			}
-			if err := w.Add(dir); err != nil {
-				if !errors.Is(err, fs.ErrNotExist) {
-					return fmt.Errorf("watch %s: %w", dir, err)
-				}
-				log.Info("folder does not exist, changes in it need a SIGHUP", "folder", dir)
-				continue
-			}
 			folders[dir] = true
+			switch err := fw.Add(dir); {
+			case errors.Is(err, fs.ErrNotExist):
+				log.Info("folder does not exist, changes in it need a SIGHUP", "folder", dir)
+			case err != nil:
+				return nil, errors.Join(fmt.Errorf("watch %s: %w", dir, err), fw.Close())
+			}
 		}
 	}
-	seen := contentOf(files)
+	w.seen = contentOf(files)
+	return w, nil
+}
+
+func (w *watch) run(ctx context.Context, changed func()) error {
 	events := make(chan struct{})
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		defer close(events)
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case e, ok := <-w.Events:
-				if !ok {
-					return
-				}
-				// Kubernetes swaps the link ..data beside the file, and the file itself never changes.
-				if e.Op == fsnotify.Chmod || !names[filepath.Clean(e.Name)] && !strings.HasPrefix(filepath.Base(e.Name), "..") {
-					continue
-				}
-			case err, ok := <-w.Errors:
-				if !ok {
-					return
-				}
-				log.Warn("watching the configuration", "error", err) // an overflow: look at the files to be sure
-			}
-			select {
-			case events <- struct{}{}:
-			case <-ctx.Done():
-				return
-			}
-		}
+		w.forward(ctx, events)
 	}()
 	settle(ctx, events, quiet, func() {
-		if now := contentOf(files); now != seen {
-			seen = now
+		if now := contentOf(w.files); now != w.seen {
+			w.seen = now
 			changed()
 		}
 	})
 	<-done
-	return nil
+	return w.fs.Close()
+}
+
+// forward passes on that something may have happened to one of the files.
+func (w *watch) forward(ctx context.Context, events chan<- struct{}) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case e := <-w.fs.Events:
+			// Kubernetes swaps the link ..data beside the file, and the file itself never changes.
+			if e.Op == fsnotify.Chmod || !w.names[filepath.Clean(e.Name)] && !strings.HasPrefix(filepath.Base(e.Name), "..") {
+				continue
+			}
+		case err := <-w.fs.Errors:
+			w.log.Warn("watching the configuration", "error", err) // an overflow: look at the files to be sure
+		}
+		select {
+		case events <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // settle calls fn each time that events came and then none for a while. It returns when ctx is done or events closed.
