@@ -5,20 +5,17 @@
 (function () {
   const soonest = 1000; // milliseconds between two renewals
   const latest = 5000; // renewed at least so often, for waits and clocks
+  const conn = document.getElementById("conn"); // read out by screen readers: changes only when the state does
   const now = document.getElementById("now");
   const pause = document.getElementById("pause");
   let paused = false, pending = false, busy = false, last = Date.now(), missed = 0, connected = false;
 
-  function say(text) {
-    if (now.textContent !== text) now.textContent = text;
-  }
-
   function status() {
-    const t = new Date(last).toLocaleTimeString([], { hour12: false });
-    const gap = missed ? ", " + missed + " events came too fast to show" : "";
-    if (paused) say("paused at " + t);
-    else if (!connected) say("connection lost, trying again; as of " + t);
-    else say("live, " + t + gap);
+    let text = "live";
+    if (paused) text = "paused";
+    else if (!connected) text = "connection lost, trying again";
+    if (missed) text += " (" + missed + " events came too fast to show)";
+    if (conn.textContent !== text) conn.textContent = text;
   }
 
   // renew asks for the page again and swaps the parts marked data-live, one by
@@ -34,7 +31,10 @@
       const res = await fetch(url, { cache: "no-store", credentials: "same-origin" });
       if (!res.ok) throw new Error(String(res.status));
       const fresh = new DOMParser().parseFromString(await res.text(), "text/html");
-      if (!paused) swap(fresh);
+      if (!paused) {
+        swap(fresh);
+        now.replaceChildren(...document.importNode(fresh.getElementById("now"), true).childNodes);
+      }
       last = Date.now();
     } catch (e) {
       connected = false;

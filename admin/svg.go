@@ -231,6 +231,7 @@ func (d *drawing) gaps(ds []Dot, top, height int) string {
 	sent, refused := 0, 0
 	smallest := time.Duration(-1)
 	var last *Dot
+	var shaded time.Time // up to here: where gaps overlap, one shade is enough
 	shade := func(t *Dot, next *Dot) {
 		owed, class := d.o.Gap, "turns-gap"
 		if next != nil && next.Owed > 0 {
@@ -241,7 +242,17 @@ func (d *drawing) gaps(ds []Dot, top, height int) string {
 		} else if next == nil && owed == 0 {
 			owed = t.Owed
 		}
-		if a, b := d.x(t.End), d.x(t.End.Add(owed)); b-a > 0.05 {
+		from, to := t.End, t.End.Add(owed)
+		if next != nil && next.End.Before(to) {
+			to = next.End // its own gap begins there
+		}
+		if from.Before(shaded) {
+			from = shaded
+		}
+		if to.After(shaded) {
+			shaded = to
+		}
+		if a, b := d.x(from), d.x(to); b-a > 0.05 {
 			d.printf("<rect class=\"%s\" x=\"%.1f\" y=\"%d\" width=\"%.1f\" height=\"%d\"/>\n", class, a, top, b-a, height)
 		}
 	}
@@ -358,7 +369,7 @@ func (d *drawing) legend() {
 	}
 	item(fmt.Sprintf(`<circle class="turns-sent" cx="%d" cy="%d" r="5"/>`, x, y), "sent", 66)
 	if d.ride {
-		item(fmt.Sprintf(`<circle class="turns-sent" cx="%d" cy="%d" r="2.5"/>`, x, y), "sent, owes no gap", 136)
+		item(fmt.Sprintf(`<circle class="turns-sent" cx="%d" cy="%d" r="2.5"/>`, x, y), "sent, owes no gap", 148)
 	}
 	item(fmt.Sprintf(`<path class="turns-bad" d="M%d %dl6 11h-12z"/>`, x, y-7), "the site said wait, or failed", 200)
 	item(fmt.Sprintf(`<path class="turns-refused" stroke-width="2" d="M%d %dl8 8m0-8l-8 8"/>`, x-4, y-4), "refused, nothing sent", 160)
