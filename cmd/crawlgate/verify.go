@@ -1,6 +1,8 @@
 package main
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -34,8 +36,31 @@ func keySetClient(a *app) (*http.Client, error) {
 	if err != nil {
 		return nil, &exitError{exitUsage, err}
 	}
+	roots, err := extraRoots(c.Egress.RootCAFile)
+	if err != nil {
+		return nil, usage("egress.root_ca_file: %w", err)
+	}
 	return &http.Client{Transport: &http.Transport{Proxy: nil, DialContext: d.DialContext, ForceAttemptHTTP2: true,
-		TLSHandshakeTimeout: 5 * time.Second, DisableKeepAlives: true}}, nil
+		TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, TLSHandshakeTimeout: 5 * time.Second, DisableKeepAlives: true}}, nil
+}
+
+// extraRoots adds a file of certificates to the system's; nil, which means those alone, without a file.
+func extraRoots(file string) (*x509.CertPool, error) {
+	if file == "" {
+		return nil, nil
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		pool = x509.NewCertPool()
+	}
+	if !pool.AppendCertsFromPEM(data) {
+		return nil, fmt.Errorf("%s: no certificate in it", file)
+	}
+	return pool, nil
 }
 
 // verifyFlags are the flags of verify.

@@ -2,10 +2,15 @@ package main
 
 import (
 	"encoding/json"
+	"encoding/pem"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"crawlgate/sign"
 )
 
 // verifyFiles writes what verify needs out of the vectors of package sign: a capture of one request, and the key set.
@@ -125,5 +130,52 @@ func TestVerifyCommandWorst(t *testing.T) {
 		if _, errs, code := runKeysCLI(t, "", args...); code != 2 || errs == "" {
 			t.Errorf("%v: exit %d %s", args, code, errs)
 		}
+	}
+}
+
+// TestVerifyCommandFetches: the keys come from a directory on loopback, which the configuration must open.
+func TestVerifyCommandFetches(t *testing.T) {
+	var signer *sign.Signer
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { signer.ServeDirectory(w, r) }))
+	defer server.Close()
+	dir := t.TempDir()
+	made, err := sign.NewFile(filepath.Join(dir, "k.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if signer, err = sign.Open(sign.Defaults(), dir, []sign.Agent{{Name: "a", SignatureAgent: server.URL, KeyFile: made.File}}, nil); err != nil {
+		t.Fatal(err)
+	}
+	h := http.Header{"Host": {"example.com"}}
+	if _, err := signer.Sign(sign.Request{Agent: "a", Method: "GET", Authority: "example.com", Path: "/"}, h); err != nil {
+		t.Fatal(err)
+	}
+	var raw strings.Builder
+	raw.WriteString("GET / HTTP/1.1\r\n")
+	if err := h.Write(&raw); err != nil {
+		t.Fatal(err)
+	}
+	raw.WriteString("\r\n")
+	roots := filepath.Join(dir, "roots.pem")
+	block := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	if err := os.WriteFile(roots, block, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	port := server.URL[strings.LastIndexByte(server.URL, ':')+1:]
+	config := filepath.Join(dir, "c.yaml")
+	text := "egress: {ports: [" + port + "], allow_private: [{prefix: 127.0.0.1/32, ports: [" + port + "]}], root_ca_file: " + roots + "}\n"
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	verify := []string{"--config", config, "verify", "--capture", "-", "--require-proof", "--keys"}
+	out, errs, code := runKeysCLI(t, raw.String(), append(verify, server.URL+sign.DirectoryPath)...)
+	if code != 0 || !strings.HasPrefix(out, "1  verified  GET") {
+		t.Errorf("exit %d\n%s%s", code, out, errs)
+	}
+	if out, errs, code := runKeysCLI(t, raw.String(), append(verify, server.URL+"/other")...); code != 2 || out != "" || !strings.Contains(errs, "status 404") {
+		t.Errorf("exit %d\n%s%s", code, out, errs)
+	}
+	if _, errs, code := runKeysCLI(t, raw.String(), append([]string{"verify", "--capture", "-", "--keys"}, server.URL+sign.DirectoryPath)...); code != 2 || !strings.Contains(errs, "port_denied") {
+		t.Errorf("exit %d\n%s", code, errs)
 	}
 }
