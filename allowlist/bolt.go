@@ -2,7 +2,9 @@ package allowlist
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"sync"
 
 	"go.etcd.io/bbolt"
 )
@@ -14,7 +16,19 @@ var (
 
 // BoltStore keeps the ledger and the identity locks in two buckets of a bbolt file that others may use as well. It is a
 // LedgerStore and a LockStore.
-type BoltStore struct{ db *bbolt.DB }
+type BoltStore struct {
+	db *bbolt.DB
+
+	mu      sync.Mutex
+	writing bool
+	waiting []*lockUpdate
+}
+
+type lockUpdate struct {
+	put    []Lock
+	remove []string
+	done   chan error
+}
 
 // NewBoltStore makes the buckets where they do not exist. The file stays the caller's.
 func NewBoltStore(db *bbolt.DB) (*BoltStore, error) {
@@ -29,7 +43,7 @@ func NewBoltStore(db *bbolt.DB) (*BoltStore, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the ledger's buckets: %w", err)
 	}
-	return &BoltStore{db}, nil
+	return &BoltStore{db: db}, nil
 }
 
 // LoadEntries reads the whole ledger. An entry that cannot be read is an error: a stop must not be lost.
@@ -78,22 +92,58 @@ func (b *BoltStore) LoadLocks(each func(Lock)) error {
 	})
 }
 
-// UpdateLocks writes and removes locks in one transaction, which concurrent callers share.
+// UpdateLocks writes and removes locks, synced to disk. Callers that come while a transaction is being written share
+// the next one; a single caller waits for nobody.
 func (b *BoltStore) UpdateLocks(put []Lock, remove []string) error {
-	return b.db.Batch(func(tx *bbolt.Tx) error {
-		bucket := tx.Bucket(bucketLocks)
-		for _, k := range remove {
-			if err := bucket.Delete([]byte(k)); err != nil {
-				return err
-			}
+	u := &lockUpdate{put, remove, make(chan error, 1)}
+	b.mu.Lock()
+	b.waiting = append(b.waiting, u)
+	lead := !b.writing
+	b.writing = true
+	b.mu.Unlock()
+	if !lead {
+		if err := <-u.done; !errors.Is(err, errLead) {
+			return err
 		}
-		for _, l := range put {
-			v, err := json.Marshal(l)
-			if err != nil {
-				return err
+	}
+	b.mu.Lock()
+	batch := b.waiting
+	b.waiting = nil
+	b.mu.Unlock()
+	err := b.writeLocks(batch)
+	for _, w := range batch {
+		if w != u {
+			w.done <- err
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.writing = len(b.waiting) > 0; b.writing {
+		b.waiting[0].done <- errLead
+	}
+	return err
+}
+
+// errLead tells a waiting caller to write the next transaction itself.
+var errLead = errors.New("write the next transaction")
+
+func (b *BoltStore) writeLocks(batch []*lockUpdate) error {
+	return b.db.Update(func(tx *bbolt.Tx) error {
+		bucket := tx.Bucket(bucketLocks)
+		for _, u := range batch {
+			for _, k := range u.remove {
+				if err := bucket.Delete([]byte(k)); err != nil {
+					return err
+				}
 			}
-			if err := bucket.Put([]byte(l.Key()), v); err != nil {
-				return err
+			for _, l := range u.put {
+				v, err := json.Marshal(l)
+				if err != nil {
+					return err
+				}
+				if err := bucket.Put([]byte(l.Key()), v); err != nil {
+					return err
+				}
 			}
 		}
 		return nil

@@ -172,8 +172,6 @@ type prefix struct {
 	key  string // of the host index: hostKey, or wildKey for wildcards
 	host string // with port, without "*."
 	path string // canonical; "/" is the whole site
-
-	loose string // the path as loosePath reads it
 }
 
 // parsePrefix reads a site entry.
@@ -224,7 +222,7 @@ func parsePrefix(raw string) (prefix, error) {
 		return prefix{}, fmt.Errorf("%q: a path is a plain prefix, * and $ have no meaning in it", raw)
 	}
 	canon, _ := canonicalPath(nil, path)
-	p := prefix{wild: wild, key: hostKey(n), host: n.Host, path: string(canon), loose: loosePath(path)}
+	p := prefix{wild: wild, key: hostKey(n), host: n.Host, path: string(canon)}
 	if wild {
 		p.key = wildKey(n)
 	}

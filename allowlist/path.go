@@ -108,7 +108,7 @@ func removeDots(b []byte, from int) []byte {
 }
 
 // canonicalPath appends the canonical path of an escaped path to b. hard tells that servers may read the path in more
-// than one way (dot segments, escaped slashes): then loosePath has to lie inside a prefix as well.
+// than one way (dot segments, escaped slashes): then it has to lie inside a prefix in every reading.
 func canonicalPath(b []byte, escaped string) (path []byte, hard bool) {
 	from := len(b)
 	if escaped == "" || escaped[0] != '/' {
@@ -137,31 +137,53 @@ func canonicalPath(b []byte, escaped string) (path []byte, hard bool) {
 	return b, hard
 }
 
-// loosePath is the path as the most lenient server would read it: escaped slashes and backslashes separate, runs of
-// slashes are one, and parameters do not hide a dot segment ("..;x"). It starts from the escaped path, so that dot
-// segments still stand where they were sent.
-func loosePath(escaped string) string {
-	b := appendCanonical(make([]byte, 0, len(escaped)+1), escaped)
-	s := strings.NewReplacer("%2F", "/", "%5C", "/").Replace(string(b))
+// reading is a way in which a server may read a path beside the canonical one.
+type reading struct {
+	escaped bool // escaped slashes and backslashes separate segments
+	merge   bool // a run of slashes is one
+}
+
+var readings = [...]reading{{true, true}, {true, false}, {false, true}}
+
+// of reads an escaped path. It starts from what was sent, so that dot segments still stand where they were. Parameters do
+// not hide a dot segment ("..;x").
+func (r reading) of(escaped string) string {
+	s := string(appendCanonical(make([]byte, 0, len(escaped)+1), escaped))
+	if r.escaped {
+		s = strings.NewReplacer("%2F", "/", "%5C", "/").Replace(s)
+	}
+	segs := strings.Split(strings.TrimPrefix(s, "/"), "/")
 	var out []string
-	segs := strings.Split(s, "/")
-	for _, seg := range segs {
+	for i, seg := range segs {
 		name, _, _ := strings.Cut(seg, ";")
+		last := i == len(segs)-1
 		switch {
-		case seg == "" || name == ".":
 		case name == "..":
 			if len(out) > 0 {
 				out = out[:len(out)-1]
 			}
+		case name == ".":
+		case seg == "" && r.merge && !last:
+			continue
 		default:
 			out = append(out, seg)
+			continue
+		}
+		if last {
+			out = append(out, "")
 		}
 	}
-	p := "/" + strings.Join(out, "/")
-	if last := segs[len(segs)-1]; len(out) > 0 && (last == "" || last == "." || last == "..") {
-		p += "/"
+	return "/" + strings.Join(out, "/")
+}
+
+// underInEveryReading tells whether a path that can be read in several ways is under a prefix in each of them.
+func underInEveryReading(escaped, prefix string) bool {
+	for _, r := range readings {
+		if !underPrefix([]byte(r.of(escaped)), r.of(prefix)) {
+			return false
+		}
 	}
-	return p
+	return true
 }
 
 // underPrefix tells whether path starts with prefix, segment by segment: /docs holds /docs and /docs/a, not /docs2;

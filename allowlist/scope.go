@@ -49,8 +49,8 @@ type pathRules struct {
 const manyPrefixes = 16
 
 type prefixRule struct {
-	path, loose string
-	rule        int32
+	path string
+	rule int32
 }
 
 type sitemapRule struct {
@@ -152,7 +152,7 @@ func (s *scope) add(n int32, site *Site, sitemapFor func(*url.URL) *sitemap) err
 			if h.more == nil {
 				h.more = &pathRules{first: n}
 			}
-			h.more.prefixes = append(h.more.prefixes, prefixRule{p.path, p.loose, n})
+			h.more.prefixes = append(h.more.prefixes, prefixRule{p.path, n})
 		case h.whole == 0:
 			h.whole = n
 		}
@@ -262,13 +262,9 @@ func (p *pathRules) underPrefix(path []byte, hard bool, escaped string) int32 {
 	if len(p.prefixes) == 0 {
 		return 0
 	}
-	var loose []byte
-	if hard {
-		loose = []byte(loosePath(escaped))
-	}
 	if p.index == nil {
 		for i := range p.prefixes {
-			if r := &p.prefixes[i]; underPrefix(path, r.path) && (!hard || underPrefix(loose, r.loose)) {
+			if r := &p.prefixes[i]; underPrefix(path, r.path) && (!hard || underInEveryReading(escaped, r.path)) {
 				return r.rule
 			}
 		}
@@ -283,7 +279,7 @@ func (p *pathRules) underPrefix(path []byte, hard bool, escaped string) int32 {
 		if !ok {
 			continue
 		}
-		if r := &p.prefixes[i]; !hard || underPrefix(loose, r.loose) {
+		if r := &p.prefixes[i]; !hard || underInEveryReading(escaped, r.path) {
 			return r.rule
 		}
 	}
