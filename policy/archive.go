@@ -57,7 +57,7 @@ func versionOf(k key, c *copied) *Version {
 	v := &Version{
 		Host: k.host, URL: k.url(), Agent: k.agent, Class: c.class, Status: c.status, HTTPStatus: c.status, SHA256: c.sha,
 		Effective: c.from, Fetched: c.fetched, Until: c.expires, Hops: c.hops, Final: c.final, ETag: c.etag,
-		Modified: c.modified, Truncated: c.truncated,
+		Modified: c.modified, Truncated: c.truncated, Bytes: c.bytes,
 	}
 	if v.SHA256 != "" {
 		v.File = bodyFile(v.SHA256)
@@ -69,7 +69,7 @@ func (v *Version) copied(token string, fallback []string) *copied {
 	return &copied{
 		class: v.Class, token: token, fallback: fallback, status: v.HTTPStatus, sha: v.SHA256, from: v.Effective,
 		fetched: v.Fetched, expires: v.Until, final: v.Final, etag: v.ETag, modified: v.Modified, hops: v.Hops,
-		truncated: v.Truncated,
+		truncated: v.Truncated, bytes: v.Bytes,
 	}
 }
 
@@ -212,6 +212,8 @@ func (a *Archive) store(v *Version, body []byte) error {
 	}
 	if v.SHA256 != "" {
 		v.File = bodyFile(v.SHA256)
+	}
+	if v.SHA256 != "" && hexSum(body) == v.SHA256 { // else a 304 confirmed a body that is there
 		fresh, err := a.writeBody(v.File, body)
 		if err != nil {
 			return err
@@ -299,6 +301,12 @@ func syncDir(dir string) error {
 		return err
 	}
 	return errors.Join(d.Sync(), d.Close())
+}
+
+// has tells whether a body is on disk.
+func (a *Archive) has(sha string) bool {
+	_, err := os.Stat(filepath.Join(a.dir, filepath.FromSlash(bodyFile(sha))))
+	return err == nil
 }
 
 // Body returns an archived body and checks it against its name.

@@ -43,6 +43,7 @@ type copied struct {
 	etag      string
 	modified  string
 	hops      int
+	bytes     int64 // of the body
 	truncated bool
 }
 

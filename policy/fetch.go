@@ -65,7 +65,7 @@ func (o *outcome) fail(class string, err error) *outcome {
 
 // read follows redirects to the file and classifies what it finds (RFC 9309 2.3.1). old may be nil.
 func (p *Policy) read(ctx context.Context, k key, old *copied, fl *flight) *outcome {
-	u := &url.URL{Scheme: k.scheme, Host: k.host, Path: "/robots.txt"}
+	u := keyURL(k)
 	from := u
 	for hop := 0; ; hop++ {
 		o := p.exchange(ctx, FetchRequest{
@@ -90,6 +90,8 @@ func (p *Policy) read(ctx context.Context, k key, old *copied, fl *flight) *outc
 		from, u = u, next
 	}
 }
+
+func keyURL(k key) *url.URL { return &url.URL{Scheme: k.scheme, Host: k.host, Path: "/robots.txt"} }
 
 func redirects(status int) bool {
 	switch status {

@@ -123,6 +123,11 @@ func (p *Policy) fetch(ctx context.Context, k key, q *Query, fl *flight) fetched
 			count = old.fail.count
 		}
 	}
+	if good != nil && good.sha != "" && p.archive != nil && !p.archive.has(good.sha) {
+		bare := *good // its body left the archive: a 304 could not bring it back
+		bare.etag, bare.modified = "", ""
+		good = &bare
+	}
 	retries := q.Profile.Retries
 	if q.Profile.WhenUnreadable == Allow {
 		retries = 0
@@ -194,7 +199,7 @@ func (p *Policy) version(k key, o *outcome, good *copied, count int) *Version {
 	v.Until = now.Add(lifetime(o.header))
 	if o.confirm {
 		v.Status, v.HTTPStatus = good.status, good.status
-		v.SHA256, v.Truncated, v.Effective = good.sha, good.truncated, good.from
+		v.SHA256, v.Truncated, v.Effective, v.Bytes = good.sha, good.truncated, good.from, good.bytes
 		v.ETag, v.Modified = good.etag, good.modified
 	} else if o.class == ClassNoMatch {
 		// One octet more than is parsed is kept, so that whoever parses it again knows that the last line is cut.

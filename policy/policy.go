@@ -24,6 +24,7 @@ type Policy struct {
 	mu      sync.Mutex
 	flights map[key]*flight
 	pending map[key]unstored // read, but not stored yet: nothing is judged by it
+	failed  time.Time        // when the archive last could not store
 	binds   *bindings
 
 	fetches, checks atomic.Int64
@@ -189,6 +190,11 @@ func (p *Policy) wait(ctx context.Context, v *Verdict, k key, q *Query, target [
 	if q.Wait < 0 {
 		v.refuse(ReasonUnreadable, ClassWaitedTooLong)
 		v.RetryAfter = time.Second
+		return
+	}
+	if p.storeFails() {
+		v.refuse(ReasonAudit, ClassNotArchived)
+		v.RetryAfter = storeAgain
 		return
 	}
 	fl := p.join(k, q)
@@ -368,18 +374,29 @@ const storeAgain = 5 * time.Second
 // not asked again, and nothing is judged by it until it is on disk.
 func (p *Policy) keep(k key, st *state, v *Version, body []byte) {
 	if p.archive != nil {
-		if err := p.archive.store(v, body); err != nil {
+		err := p.archive.store(v, body)
+		if err != nil {
 			p.log.Error("robots.txt could not be archived; nothing is judged by it until it is", "host", k.host, "err", err)
-			p.mu.Lock()
-			p.pending[k] = unstored{st, v, body, time.Now()}
-			p.mu.Unlock()
-		} else {
-			p.mu.Lock()
-			delete(p.pending, k)
-			p.mu.Unlock()
 		}
+		p.mu.Lock()
+		delete(p.pending, k)
+		if err != nil {
+			p.pending[k] = unstored{st, v, body, time.Now()}
+			p.failed = time.Now()
+		}
+		p.mu.Unlock()
 	}
 	p.cache.put(k, st)
+}
+
+// storeFails tells whether the archive just now took nothing: then no site is asked for what could not be kept.
+func (p *Policy) storeFails() bool {
+	if p.archive == nil {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.failed.IsZero() && time.Since(p.failed) < storeAgain
 }
 
 // stored tells whether a state is on disk, trying again now and then if it is not.
@@ -396,9 +413,11 @@ func (p *Policy) stored(k key, st *state, now time.Time) bool {
 	u.tried = now
 	p.pending[k] = u
 	if err := p.archive.store(u.v, u.body); err != nil {
+		p.failed = now
 		p.log.Error("robots.txt could not be archived", "host", k.host, "err", err)
 		return false
 	}
 	delete(p.pending, k)
+	p.failed = time.Time{}
 	return true
 }
