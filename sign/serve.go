@@ -103,6 +103,9 @@ func (s *Signer) refresh() {
 	if p.IgnoreHost && len(s.dirs.order) > 1 {
 		s.log.Warn("publish.ignore_host has no effect with several directory hosts", "hosts", s.dirs.order)
 	}
+	if _, own := st.published(PublishConfig{}); p.Authority != "" && len(own) > 1 {
+		s.log.Warn("publish.authority shows the keys of agents with different hosts in one directory", "hosts", own)
+	}
 }
 
 // stale is true after a day, and when the clock went back to before the proof was made: verifiers refuse a proof from
