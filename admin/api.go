@@ -58,6 +58,9 @@ func (s *Server) serveHosts(w http.ResponseWriter, r *http.Request) error {
 	if host != "" {
 		hosts = slices.DeleteFunc(hosts, func(h hostRow) bool { return h.Host != host })
 	}
+	if err := sortHosts(hosts, r.URL.Query().Get("sort")); err != nil {
+		return err
+	}
 	writeJSON(w, http.StatusOK, struct {
 		Hosts []hostRow `json:"hosts"`
 		Total int       `json:"total"`

@@ -275,6 +275,23 @@ func TestStatusAndHosts(t *testing.T) {
 	if w := get(s, "/api/hosts?host=Held.example"); !strings.Contains(w.Body.String(), `"total": 1`) {
 		t.Errorf("one host: %s", w.Body)
 	}
+	for by, first := range map[string]string{"": "held.example", "requests": "example.com", "received": "example.com", "refused": "calm.example", "waited": "example.com"} {
+		hosts.Hosts = nil
+		if err := json.Unmarshal(get(s, "/api/hosts?limit=1&sort="+by).Body.Bytes(), &hosts); err != nil {
+			t.Fatal(err)
+		}
+		if len(hosts.Hosts) != 1 || hosts.Hosts[0].Host != first {
+			t.Errorf("by %q: %+v", by, hosts.Hosts)
+		}
+		if w := get(s, "/?sort="+by); w.Code != 200 {
+			t.Errorf("page by %q: %d", by, w.Code)
+		}
+	}
+	for _, bad := range []string{"/api/hosts?sort=name", "/?sort=name", "/api/hosts?limit=0"} {
+		if w := get(s, bad); w.Code != 400 {
+			t.Errorf("%s: %d", bad, w.Code)
+		}
+	}
 	w := get(s, "/api/status")
 	for _, has := range []string{`"version": "v1"`, `"config_hash": "abc"`, `"robots-disallow": {`, `"ready": true`} {
 		if !strings.Contains(w.Body.String(), has) {

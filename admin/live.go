@@ -66,6 +66,7 @@ type view struct {
 	Seq     uint64 // the newest event on the page; the stream goes on from it
 	Filter  filter
 	AllLink string // the same page with all hosts
+	Sort    string
 
 	Live
 	Proxy    string // as this reader can reach it
@@ -126,6 +127,9 @@ func (s *Server) serveLive(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	if _, err := filterOf(q); err != nil {
 		return err
+	}
+	if _, ok := orders[q.Get("sort")]; !ok {
+		return sortHosts(nil, q.Get("sort"))
 	}
 	v := s.view(r, q)
 	var b bytes.Buffer
@@ -212,6 +216,8 @@ func (v *view) hosts(rows []hostRow, q url.Values) {
 	if v.HostsAll {
 		most = pageHostsAll
 	}
+	v.Sort = q.Get("sort")
+	_ = sortHosts(rows, v.Sort) // checked by serveLive
 	v.Hosts = rows[:min(most, len(rows))]
 	all := url.Values{}
 	for k := range q {

@@ -133,10 +133,29 @@ func (s *Server) hostRows(l Live, now time.Time) []hostRow {
 		}
 	})
 	s.state.mu.Unlock()
-	slices.SortStableFunc(rows, func(a, b hostRow) int {
+	slices.SortFunc(rows, func(a, b hostRow) int {
 		return cmp.Or(b.weight()-a.weight(), b.Waiting-a.Waiting, b.Requests-a.Requests, cmp.Compare(a.Host, b.Host))
 	})
 	return rows
+}
+
+// orders are the ways to sort hosts, the most first; "" is the worst first.
+var orders = map[string]func(a, b hostRow) int{
+	"":         func(hostRow, hostRow) int { return 0 },
+	"requests": func(a, b hostRow) int { return b.Requests - a.Requests },
+	"refused":  func(a, b hostRow) int { return b.Refused - a.Refused },
+	"received": func(a, b hostRow) int { return cmp.Compare(b.BytesIn, a.BytesIn) },
+	"waited":   func(a, b hostRow) int { return cmp.Compare(b.Waited, a.Waited) },
+}
+
+// sortHosts orders rows by one of orders; equal ones stay the worst first.
+func sortHosts(rows []hostRow, by string) error {
+	order, ok := orders[by]
+	if !ok {
+		return &BadInput{"sort is one of requests, refused, received, waited"}
+	}
+	slices.SortStableFunc(rows, order)
+	return nil
 }
 
 func (h *hostRow) count(st *hostStat) {
