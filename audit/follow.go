@@ -69,56 +69,99 @@ func readHead(live string) (*place, string, error) {
 // followEvery is how often a followed file is looked at.
 const followEvery = 250 * time.Millisecond
 
-// Follow gives the chosen events that are written to a live file from now on, also across rotation, until ctx ends (then
+// Follow gives the chosen events that are written to a live file from now on, also across rotations, until ctx ends (then
 // nil) or f fails.
 func Follow(ctx context.Context, live string, q Query, f func(Record) error) error {
-	var file *os.File
-	defer func() {
-		if file != nil {
-			file.Close()
-		}
-	}()
-	var lines *lineReader
-	fromEnd := true
+	var last uint64 // number of the newest event seen
+	if h, _, err := readHead(live); err == nil {
+		last = h.seq
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
 	tick := time.NewTicker(followEvery)
 	defer tick.Stop()
 	for {
-		if file == nil {
-			next, err := os.Open(live)
-			switch {
-			case err == nil:
-				file, lines = next, &lineReader{r: next}
-				if fromEnd {
-					if _, err := file.Seek(0, io.SeekEnd); err != nil {
-						return err
-					}
-				}
-			case !errors.Is(err, fs.ErrNotExist):
-				return err
+		if err := followFile(ctx, tick, live, &last, &q, f); err != nil {
+			if ctx.Err() != nil {
+				return nil
 			}
-			fromEnd = false
+			return err
 		}
-		if file != nil {
-			// Whether the name means another file by now is asked before reading to the end, so that nothing is missed.
-			moved := isMoved(file, live)
-			if err := lines.each(func(line []byte) error {
-				e, err := Decode(line)
-				if err != nil || !q.Match(e) {
-					return nil
-				}
-				return f(Record{Event: e, Line: bytes.Clone(line), File: live})
-			}); err != nil {
-				return err
-			}
-			if moved {
-				file.Close()
-				file = nil
+		// Files that came and were sealed since: what they hold beyond the last event seen.
+		sealed, err := sealedFiles(live)
+		if err != nil {
+			return err
+		}
+		for i, s := range sealed {
+			if i+1 < len(sealed) && sealed[i+1].firstSeq <= last+1 {
 				continue
 			}
+			err := eachLine(s.path, func(line []byte) error { return take(line, s.path, &last, &q, f) })
+			if err != nil && !errors.Is(err, fs.ErrNotExist) { // being compressed: the next round finds it
+				return err
+			}
+		}
+	}
+}
+
+// take gives one line on if it is newer than the last and chosen.
+func take(line []byte, path string, last *uint64, q *Query, f func(Record) error) error {
+	k, ok := parseLink(line)
+	if !ok || k.seq <= *last {
+		return nil
+	}
+	*last = k.seq
+	e, err := Decode(line)
+	if err != nil || !q.Match(e) {
+		return nil
+	}
+	return f(Record{Event: e, Line: bytes.Clone(line), File: path})
+}
+
+func eachLine(path string, f func([]byte) error) error {
+	r, err := openLog(path)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	return (&lineReader{r: r}).each(f)
+}
+
+// followFile reads the live file as it grows, until its name means another one.
+func followFile(ctx context.Context, tick *time.Ticker, live string, last *uint64, q *Query, f func(Record) error) error {
+	var file *os.File
+	for file == nil {
+		next, err := os.Open(live)
+		switch {
+		case err == nil:
+			file = next
+		case !errors.Is(err, fs.ErrNotExist):
+			return err
+		default:
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-tick.C:
+			}
+		}
+	}
+	defer file.Close()
+	// Not the live one that follows the last event: files were sealed meanwhile.
+	if first, err := firstLink(live); err == nil && first.seq > *last+1 {
+		if sealed, err := sealedFiles(live); err == nil && len(sealed) > 0 && sealed[len(sealed)-1].firstSeq > *last {
+			return nil
+		}
+	}
+	lines := &lineReader{r: file}
+	for {
+		// Whether the name means another file by now is asked before reading to the end, so that nothing is missed.
+		moved := isMoved(file, live)
+		if err := lines.each(func(line []byte) error { return take(line, live, last, q, f) }); err != nil || moved {
+			return err
 		}
 		select {
 		case <-ctx.Done():
-			return nil
+			return ctx.Err()
 		case <-tick.C:
 		}
 	}

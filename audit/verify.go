@@ -55,7 +55,10 @@ type VerifyOptions struct {
 	From uint64 // first number to check; the files may begin there
 }
 
-const maxWarnings = 100
+const (
+	maxWarnings = 100
+	lineRoom    = 16 * MaxLine // a longer line can not be the gate's
+)
 
 // verifier follows a chain line by line.
 type verifier struct {
@@ -92,22 +95,25 @@ func Verify(files []string, opt VerifyOptions) (Report, error) {
 	if len(files) > 0 {
 		last = files[len(files)-1]
 	}
-	if v.start != nil {
-		v.broken(*v.start)
-		return v.rep, nil
-	}
-	if opt.Head != "" && !v.headSeen {
-		v.broken(Finding{Kind: TailMissing, File: last, Text: fmt.Sprintf("the log ends at seq %d without reaching the head %s", v.rep.Last, Printable(opt.Head, 64))})
-		return v.rep, nil
-	}
-	v.rep.OK = true
+	v.end(last)
 	return v.rep, nil
+}
+
+// end judges what only the whole shows: where the chain began and whether it reached the head.
+func (v *verifier) end(last string) {
+	switch {
+	case v.start != nil:
+		v.broken(*v.start)
+	case v.opt.Head != "" && !v.headSeen:
+		v.broken(Finding{Kind: TailMissing, File: last, Text: fmt.Sprintf("the log ends at seq %d without reaching the head %s", v.rep.Last, Printable(v.opt.Head, 64))})
+	default:
+		v.rep.OK = true
+	}
 }
 
 // file reads one file and tells whether all is well so far.
 func (v *verifier) file(path string, r io.Reader) (bool, error) {
-	// Lines of the gate fit; a longer one can not be whole.
-	lines := bufio.NewReaderSize(r, 1<<20)
+	lines := bufio.NewReaderSize(r, lineRoom)
 	for n := 1; ; n++ {
 		line, err := lines.ReadSlice('\n')
 		v.rep.Bytes += int64(len(line))
@@ -119,7 +125,7 @@ func (v *verifier) file(path string, r io.Reader) (bool, error) {
 		case err == io.EOF:
 			return v.tail(path, n, line), nil
 		case errors.Is(err, bufio.ErrBufferFull):
-			return v.broken(Finding{Kind: Altered, File: path, Line: n, Text: "the line has no end within 1 MiB"}), nil
+			return v.broken(Finding{Kind: Altered, File: path, Line: n, Text: fmt.Sprintf("the line has no end within %d bytes", lineRoom)}), nil
 		default:
 			return false, err
 		}
