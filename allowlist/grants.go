@@ -141,7 +141,7 @@ func mayBeFile(href []byte) bool {
 		href = href[:i]
 	}
 	href = bytes.TrimRight(href, "\t\n\f\r ")
-	if bytes.IndexAny(href[max(0, len(href)-20):], "%\t\n\r") >= 0 {
+	if bytes.ContainsAny(href[max(0, len(href)-20):], "%\t\n\r") {
 		return true
 	}
 	var ext [8]byte

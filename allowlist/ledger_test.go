@@ -141,7 +141,7 @@ func TestLedgerRefuses(t *testing.T) {
 
 func openBolt(t testing.TB, file string) (*bbolt.DB, *BoltStore) {
 	t.Helper()
-	db, err := bbolt.Open(file, 0o600, &bbolt.Options{Timeout: time.Second})
+	db, err := bbolt.Open(file, 0o600, &bbolt.Options{Timeout: time.Second, NoSync: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -191,7 +191,6 @@ func TestLocksBolt(t *testing.T) {
 func TestLocksBoltWholeHost(t *testing.T) {
 	db, s := openBolt(t, filepath.Join(t.TempDir(), "state.db"))
 	defer db.Close()
-	db.NoSync = true // a thousand commits
 	l := newLocks(t, s)
 	for i := range maxLockedURLs + 1 {
 		record(t, l, fmt.Sprintf("https://a.example/%d", i), "crawl", "", 403)
