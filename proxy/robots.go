@@ -165,7 +165,10 @@ func (b *robotsBody) Close() error {
 	return err
 }
 
-type netipAddr = netip.Addr
+type (
+	netipAddr     = netip.Addr
+	netipAddrPort = netip.AddrPort
+)
 
 // hostPort renders a target for messages.
 func hostPort(h guard.Host, port uint16) string { return h.Name + ":" + strconv.Itoa(int(port)) }

@@ -142,6 +142,7 @@ func (x *exchange) send(out *http.Request) (*http.Response, *refusal) {
 		}
 		return nil, no
 	}
+	x.wire.answer()
 	x.outcome.Sent = true
 	x.outcome.Status = resp.StatusCode
 	x.outcome.RetryAfter = resp.Header.Get("Retry-After")

@@ -114,8 +114,9 @@ func (noBody) Close() error             { return nil }
 // believe nothing else.
 type wireLog struct {
 	mu       sync.Mutex
-	first    time.Time // the request's head was written
-	writes   int
+	got      time.Time // a connection was there: the first byte goes out no earlier
+	wrote    bool      // the request's head was written
+	answered bool      // an answer came, so it was written; HTTP/2 tells of the writing late
 	remote   netip.AddrPort
 	resolved []netip.Addr
 	except   string
@@ -135,6 +136,7 @@ func (w *wireLog) trace(early func(int, http.Header)) *httptrace.ClientTrace {
 			}
 			w.mu.Lock()
 			defer w.mu.Unlock()
+			w.got = time.Now()
 			if gc, ok := c.(*guard.Conn); ok {
 				w.remote, w.resolved, w.except = gc.Remote(), gc.Resolved(), gc.Exception()
 			}
@@ -142,10 +144,7 @@ func (w *wireLog) trace(early func(int, http.Header)) *httptrace.ClientTrace {
 		WroteHeaders: func() {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.writes++
-			if w.first.IsZero() {
-				w.first = time.Now()
-			}
+			w.wrote = true
 		},
 		Got1xxResponse: earlyHint(early),
 	}
@@ -154,13 +153,19 @@ func (w *wireLog) trace(early func(int, http.Header)) *httptrace.ClientTrace {
 func (w *wireLog) sent() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return !w.first.IsZero()
+	return w.wrote || w.answered
+}
+
+func (w *wireLog) answer() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.answered = true
 }
 
 func (w *wireLog) sentAt() time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.first
+	return w.got
 }
 
 func (w *wireLog) describe(ev *audit.Event) {
