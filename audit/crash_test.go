@@ -54,7 +54,7 @@ func TestCrashChild(t *testing.T) {
 func TestKill(t *testing.T) {
 	dir := t.TempDir()
 	acked := map[string]bool{}
-	rounds := 10
+	rounds := 6
 	if testing.Short() {
 		rounds = 3
 	}
@@ -69,7 +69,7 @@ func TestKill(t *testing.T) {
 			t.Fatal(err)
 		}
 		lines := bufio.NewScanner(out)
-		for n := 0; n < 2+3*round && lines.Scan(); n++ {
+		for n := 0; n < 2+4*round && lines.Scan(); n++ {
 			word, id, ok := strings.Cut(lines.Text(), " ")
 			if !ok || word != "intent" && word != "synced" {
 				t.Fatalf("the child says %q", lines.Text())

@@ -177,7 +177,7 @@ func TestHostileText(t *testing.T) {
 		e := &Event{
 			Client: Client{Name: s, Auth: s}, Agent: s, Profile: s, Job: s, Kind: s, Method: s, Decision: s, Reason: s, Class: s, Rule: Rule{Text: s, Group: s},
 			UserAgent: s, ClientUserAgent: s, ContentType: s, RobotsTag: s, Indexing: s, Signals: s, RateLimit: s, RedirectOf: s, Parent: s, Exception: s, Entry: s,
-			Upstream: Upstream{Resolved: make([]string, 1000)},
+			Upstream: Upstream{Resolved: make([]string, 100)},
 		}
 		for i := range e.Upstream.Resolved {
 			e.Upstream.Resolved[i] = s

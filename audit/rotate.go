@@ -28,11 +28,15 @@ func (l *Log) mustRotate(now time.Time) bool {
 // rotate seals the live file: a signed head as its last line, fsynced, renamed, and a new file begun.
 func (l *Log) rotate() error {
 	w := &l.w
+	if err := l.flush(); err != nil {
+		return err
+	}
 	l.mu.Lock()
 	l.appendCheckpoint(Checkpoint{})
+	w.cur = l.take() // with the checkpoint as its last event
 	l.mu.Unlock()
 	l.deliver()
-	if err := l.flush(); err != nil {
+	if err := l.writeOut(); err != nil {
 		return err
 	}
 	if err := l.sync(); err != nil {

@@ -119,10 +119,8 @@ func (w *writer) next() time.Duration {
 	return max(wait, 0)
 }
 
-// take gives the events that wait, nil if none do.
+// take gives the events that wait, nil if none do. The caller holds l.mu.
 func (l *Log) take() *batch {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	if l.pending.events == 0 {
 		return nil
 	}
@@ -136,21 +134,28 @@ func (l *Log) take() *batch {
 
 // flush writes everything that waited when it was called, and fsyncs if somebody waits for that.
 func (l *Log) flush() error {
-	w := &l.w
 	// What an earlier write left, then what came since: no more, or a flood would keep the rest of the work from its turn.
-	for range 2 {
-		if w.cur == nil {
-			if w.cur = l.take(); w.cur == nil {
-				return nil
-			}
-		}
-		if err := l.write(w.cur); err != nil {
-			l.writeFailed(err)
-			w.cur.settle(w.failed)
-			return err
-		}
+	if err := l.writeOut(); err != nil {
+		return err
 	}
-	return nil
+	l.mu.Lock()
+	l.w.cur = l.take()
+	l.mu.Unlock()
+	return l.writeOut()
+}
+
+// writeOut writes the batch in hand, if there is one.
+func (l *Log) writeOut() error {
+	w := &l.w
+	if w.cur == nil {
+		return nil
+	}
+	err := l.write(w.cur)
+	if err != nil {
+		l.writeFailed(err)
+		w.cur.settle(w.failed)
+	}
+	return err
 }
 
 // write puts a batch, or what is left of it, into the file.
