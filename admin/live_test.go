@@ -117,10 +117,14 @@ func (hostileLedger) Resume(context.Context, string) (bool, error)              
 // URLs, user agents, rules and names are written by strangers: none of them may
 // become markup, script or a link to elsewhere.
 func TestEverythingIsEscaped(t *testing.T) {
-	for _, v := range hostile {
+	for i, v := range hostile {
 		s := hostileServer(t, v)
 		q := "?explain=" + urlQuery(v) + "&as=" + urlQuery(v) + "&profile=" + urlQuery(v) + "&client=" + urlQuery(v) + "&hosts=all"
-		for _, target := range []string{"/", "/" + q} {
+		targets := []string{"/" + q}
+		if i == 0 {
+			targets = append(targets, "/")
+		}
+		for _, target := range targets {
 			w := get(s, target)
 			if w.Code != 200 {
 				t.Fatalf("%q: %d %s", v, w.Code, w.Body)
