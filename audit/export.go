@@ -37,6 +37,7 @@ type Exporter struct {
 func NewExporter(format string, w io.Writer) (*Exporter, error) {
 	x := &Exporter{format: format, w: bufio.NewWriter(w)}
 	x.json = json.NewEncoder(x.w)
+	x.json.SetEscapeHTML(false)
 	switch format {
 	case FormatECS, FormatOCSF:
 		return x, nil

@@ -157,7 +157,7 @@ var fields = leads([]field{
 	{key: "permanent", on: onEnds, yes: func(e *Event) bool { return e.Permanent }, ecs: []string{"labels.permanent"}, ocsf: []string{"unmapped.permanent"}, doc: "301 or 308"},
 	{key: "hops", on: onEnds, num: func(e *Event) int64 { return int64(e.Hops) }, ecs: []string{"labels.hops"}, ocsf: []string{"unmapped.hops"}, doc: "redirects followed by a robots.txt fetch"},
 	{key: "redirect_of", on: onTraffic, str: func(e *Event) string { return e.RedirectOf }, ecs: []string{"trace.id"}, ocsf: []string{"metadata.correlation_uid"}, doc: "id of the request whose answer pointed here"},
-	{key: "parent", on: onTraffic, str: func(e *Event) string { return e.Parent }, ecs: []string{"parent.id"}, ocsf: []string{"unmapped.parent"}, doc: "id of the request this one belongs to or repeats"},
+	{key: "parent", on: onTraffic, str: func(e *Event) string { return e.Parent }, ecs: []string{"labels.parent"}, ocsf: []string{"unmapped.parent"}, doc: "id of the request this one belongs to or repeats"},
 
 	{key: "version", on: onProcess, str: func(e *Event) string { return e.Version }, ecs: []string{"observer.version"}, ocsf: []string{"metadata.product.version"}, doc: "version of the gate"},
 	{key: "pid", on: onStart | onStop, num: func(e *Event) int64 { return int64(e.PID) }, ecs: []string{"process.pid"}, ocsf: []string{"unmapped.pid"}, doc: "process"},
