@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -83,3 +84,6 @@ func within(t *testing.T, limit time.Duration, what string, cond func() bool) {
 		}
 	}
 }
+
+// itoa is for ports in configurations and URLs.
+func itoa(n int) string { return strconv.Itoa(n) }
