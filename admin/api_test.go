@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -239,6 +240,30 @@ func TestAuditQuery(t *testing.T) {
 		if w := get(s, "/api/audit?"+q); w.Code != 400 {
 			t.Errorf("%.20s: %d", q, w.Code)
 		}
+	}
+}
+
+// A log that fails in the middle must not look like its end.
+func TestAuditQueryCutShort(t *testing.T) {
+	s := newServer(t, func(o *Options) {
+		o.Audit = func(_ context.Context, _ AuditQuery, w io.Writer) error {
+			_, err := io.WriteString(w, "{}\n")
+			return errors.Join(err, errors.New("the file ends in the middle"))
+		}
+	})
+	srv := httptest.NewUnstartedServer(s.Handler())
+	s.o.Addr = srv.Listener.Addr
+	srv.Start()
+	defer srv.Close()
+	client := srv.Client()
+	defer client.CloseIdleConnections()
+	res, err := client.Get(srv.URL + "/api/audit")
+	if err == nil {
+		_, err = io.ReadAll(res.Body)
+		_ = res.Body.Close()
+	}
+	if err == nil {
+		t.Error("the answer looks whole")
 	}
 }
 

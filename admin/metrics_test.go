@@ -68,11 +68,12 @@ func TestCounters(t *testing.T) {
 	s.Observe(event(8, "", func(e *audit.Event) { *e = audit.Event{Type: audit.TypeGap, Seq: 8, Lost: 4} }))
 	s.Observe(event(9, "https://example.com/e", func(e *audit.Event) { e.WouldDeny = "site-denied"; e.Kind = "a-kind-of-tomorrow" }))
 	s.Observe(event(10, "", func(e *audit.Event) { e.Type = audit.TypeIntent }))
+	s.Observe(event(11, "", func(e *audit.Event) { e.Type, e.Kind, e.Status, e.BytesIn = audit.TypeTunnel, "", 0, 500 }))
 	text := scrape(t, s)
 	for _, line := range []string{
 		`crawlgate_requests_total{decision="forwarded",kind="page"} 2`,
 		`crawlgate_requests_total{decision="forwarded",kind="robots"} 1`,
-		`crawlgate_requests_total{decision="forwarded",kind="other"} 1`,
+		`crawlgate_requests_total{decision="forwarded",kind="other"} 2`,
 		`crawlgate_requests_total{decision="refused",kind="page"} 3`,
 		`crawlgate_requests_total{decision="failed",kind="page"} 1`,
 		`crawlgate_refusals_total{reason="robots-disallow"} 1`,
@@ -89,7 +90,9 @@ func TestCounters(t *testing.T) {
 		`crawlgate_turn_hold_seconds_bucket{kind="page",le="0.25"} 3`,
 		`crawlgate_upstream_responses_total{class="2xx"} 3`,
 		`crawlgate_upstream_responses_total{class="4xx"} 1`,
-		`crawlgate_body_bytes_total{direction="in"} 1000`,
+		`crawlgate_turns_total{kind="other",outcome="good"} 2`, // the tunnel is one
+		`crawlgate_events_total{type="tunnel"} 1`,
+		`crawlgate_body_bytes_total{direction="in"} 1500`,
 		`crawlgate_body_bytes_total{direction="out"} 20`,
 		`crawlgate_signatures_total{state="signed"} 1`,
 		`crawlgate_events_total{type="gap"} 1`,

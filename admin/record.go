@@ -52,9 +52,11 @@ type record struct {
 	text    string
 }
 
-// judged says whether the event is a request that somebody made: what counts
-// in the totals.
-func (r *record) judged() bool { return r.Type == "request" || r.Type == "robots" }
+// judged says whether the event is a request that somebody made, or a tunnel:
+// what counts in the totals.
+func (r *record) judged() bool {
+	return r.Type == "request" || r.Type == "robots" || r.Type == "tunnel"
+}
 
 // Refused says whether the gate itself said no.
 func (r *record) Refused() bool { return r.Decision == "refused" }
@@ -84,6 +86,8 @@ func (r *record) outcome() string {
 	switch {
 	case r.Decision == "cancelled":
 		return "aborted"
+	case r.Type == "tunnel" && r.Decision == "forwarded":
+		return "good" // what was answered inside, nobody saw
 	case r.Status == 429, r.Status == 503:
 		return "throttle"
 	case r.Status >= 500, r.Status == 0:
