@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"crawlgate/allowlist"
 	"crawlgate/policy"
 	"crawlgate/proxy/guard"
 )
@@ -136,11 +137,17 @@ func (v *checker) leaves() {
 			v.warn(indexed("profiles", i)+".robots", "%s", strings.TrimPrefix(w, "robots."))
 		}
 	}
-	list := c.Allowlist()
-	list.DenyHosts = nil // checked with egress
 	if len(c.Clients) > 0 {
+		list := c.Allowlist() // its deny_hosts are checked with egress
 		for i, cl := range list.Clients {
 			v.leaf(indexed("clients", i), cl.Validate())
+			if v.src.place(indexed("clients", i)+".grants").from == fromDefault {
+				cl.Grants = nil // nobody wrote them, so they are no mistake
+			}
+			one := allowlist.Config{Clients: []allowlist.ClientConfig{cl}, DenyHosts: list.DenyHosts}
+			for _, w := range one.Warnings() {
+				v.warn(indexed("clients", i), "%s", strings.TrimPrefix(w, "client "+cl.Name+": "))
+			}
 		}
 	}
 	for _, b := range []struct {
