@@ -269,7 +269,7 @@ func (p *Pacer) askFor(s *shard, k *entry, name string, w *waiter) (next int64, 
 	case rep.status == stHeld:
 		return max(min(rep.wait*1000, int64(heartBeat)), int64(time.Millisecond)), true, nil
 	case rep.wait <= 0:
-		return int64(pollNotFirst), true, nil
+		return int64(time.Millisecond), true, nil
 	}
 	return rep.wait*1000 + 1, rep.status == stWait, nil
 }
@@ -330,11 +330,16 @@ func (p *Pacer) leased(s *shard, k *entry, w *waiter, a *args, rep *reply, sent,
 	heir.part.lease = p.shared.newLease(heir.part, a.Token, sent)
 }
 
-// heard is a message of another instance: something changed at name, and wait microseconds from now its gap is over.
-func (p *Pacer) heard(name, wait string) {
+// heard is a message of another instance: something changed at name, wait microseconds from now its gap is over, and
+// first is the instance whose turn it is then.
+func (p *Pacer) heard(name, wait, first string) {
 	n, err := strconv.ParseInt(wait, 10, 64)
-	if err != nil {
+	if err != nil || n < 0 || n > int64(maxWait/time.Microsecond) {
 		return
+	}
+	n *= int64(time.Microsecond)
+	if first != p.shared.inst {
+		n += int64(pollNotFirst)
 	}
 	s := p.shard(name)
 	s.mu.Lock()
@@ -344,7 +349,7 @@ func (p *Pacer) heard(name, wait string) {
 		return
 	}
 	a := k.ext.asker
-	a.sleep.Store(p.now() + n*1000)
+	a.sleep.Store(p.now() + n)
 	select {
 	case a.wake <- struct{}{}:
 	default:

@@ -127,6 +127,9 @@ func (s *state) ended(c *Config, w *want, t int64) {
 		if !w.free {
 			s.robotsEnd, s.robotsGap = t, w.gap
 		}
+	case w.class == classRedirect: // it came without a gap: what the page before it owed to a wider profile stays owed
+		rest := time.Duration(s.lastEnd + int64(s.endGap) - t)
+		s.lastEnd, s.endGap, s.endLevel = t, max(w.gap, rest), s.levelNow(c, t)
 	default:
 		s.lastEnd, s.endGap, s.endLevel = t, w.gap, s.levelNow(c, t)
 	}

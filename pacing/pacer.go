@@ -31,7 +31,7 @@ type Pacer struct {
 	shards  [shards]shard
 	keys    atomic.Int64
 	waiting atomic.Int64
-	widest  atomic.Int64 // the widest profile gap seen
+	widest  atomic.Int64 // the widest gap seen: a key is remembered for so long
 	closed  atomic.Bool
 	slack   int64 // how long after a deadline it counts as past
 	store   Store
@@ -148,8 +148,9 @@ func (p *Pacer) acquire(ctx context.Context, r *Request) (*Turn, error) {
 	arrived := p.now()
 	t := &Turn{p: p, kind: r.Kind, client: r.Client, url: r.URL, ticket: r.Ticket}
 	deadline := arrived + int64(min(max(r.Wait, 0), maxWait))
-	if int64(r.Gap) > p.widest.Load() {
-		p.widest.Store(int64(r.Gap))
+	// The next request may come from a profile with a wider gap or from an agent with a delay of its own.
+	if w := int64(max(r.Gap, min(r.Delay, p.c.CompanionWindow))); w > p.widest.Load() {
+		p.widest.Store(w)
 	}
 	if r.Ticket != nil {
 		t.hops = r.Ticket.hops

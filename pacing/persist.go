@@ -162,7 +162,7 @@ func (k *entry) record(now, wall int64) *record {
 		return wall + (t-now)/int64(time.Millisecond)
 	}
 	up := func(t int64) int64 { // a promise is never rounded down
-		if t <= never/2 || t == 0 {
+		if t <= never/2 {
 			return 0
 		}
 		return at(t + int64(time.Millisecond) - 1)
@@ -170,7 +170,10 @@ func (k *entry) record(now, wall int64) *record {
 	r := &record{
 		V: recordVersion, End: up(k.lastEnd), RobotsEnd: up(k.robotsEnd), Gap: k.endGap, RobotsGap: k.robotsGap,
 		Slow: k.slow, Delay: k.delay, Hold: up(k.holdUntil), Incident: at(k.incidentAt), Fails: k.fails, GoodRun: k.goodRun,
-		Level: k.level, EndLevel: k.endLevel, OpenUntil: up(k.openUntil), Opens: k.opens,
+		Level: k.level, EndLevel: k.endLevel,
+	}
+	if !k.closed() {
+		r.OpenUntil, r.Opens = up(k.openUntil), k.opens
 	}
 	if k.level > 0 {
 		r.LevelAt = at(k.levelAt)

@@ -144,7 +144,7 @@ func (st *redisStore) scriptSettings() map[string]any {
 		"slow": us(c.Slow.Window), "maxlevel": c.Slow.MaxLevel, "recover": c.Slow.RecoverAfter, "base": us(c.Backoff.Base),
 		"factor": c.Backoff.Factor, "cap": us(c.Backoff.Cap), "forget": us(c.Backoff.ForgetAfter), "window": us(c.Breaker.Window),
 		"size": c.Breaker.Size, "min": c.Breaker.Min, "ratio": c.Breaker.Ratio, "openfor": us(c.Breaker.OpenFor),
-		"openfactor": c.Breaker.Factor, "opencap": us(c.Breaker.Cap), "retries": c.Pages.Retries, "round": us(c.Pages.Round), "pages": maxPages,
+		"openfactor": c.Breaker.Factor, "opencap": us(c.Breaker.Cap), "retries": c.Pages.Retries, "round": us(c.Pages.Round), "pages": maxPages, "poll": us(pollNotFirst),
 	}
 }
 
@@ -210,8 +210,8 @@ func (p *Pacer) listen(messages <-chan *redis.Message) {
 			if !ok {
 				return
 			}
-			if name, wait, ok := strings.Cut(m.Payload, " "); ok {
-				p.heard(name, wait)
+			if f := strings.Fields(m.Payload); len(f) == 3 {
+				p.heard(f[0], f[1], f[2])
 			}
 		}
 	}

@@ -55,7 +55,9 @@ func (p *Pacer) load() error {
 		}
 		for i := range p.shards {
 			for _, k := range p.shards[i].m {
-				k.lastEnd = max(k.lastEnd, p.floor)
+				if k.nextAt(&p.c, &want{}) <= now { // else nothing can have gone out in that second
+					k.lastEnd = max(k.lastEnd, p.floor)
+				}
 			}
 		}
 	}

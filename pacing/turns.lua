@@ -40,7 +40,9 @@ local function ended(l, at) -- a lease that leaves its gap
   if l.c == 2 then
     if l.f == 0 and at > s.re then s.re, s.rg = at, l.g end
   elseif at > s.e then
-    s.e, s.eg, s.el = at, l.g, level()
+    local g = l.g
+    if l.c == 1 then g = math.max(g, s.e + s.eg - at) end -- it came without a gap: what the page before owed stays owed
+    s.e, s.eg, s.el = at, g, level()
   end
 end
 
@@ -100,11 +102,13 @@ local function delist(me)
   end
 end
 local function wake(at) -- tell the others, if there are any
+  local first, other
   for _, w in ipairs(s.W) do
-    if w.i ~= r.inst then
-      redis.call('PUBLISH', r.channel, r.name .. ' ' .. string.format('%d', math.max(0, at - now)))
-      return
-    end
+    other = other or w.i ~= r.inst
+    if not first or w.q < first.q or w.q == first.q and w.f < first.f then first = w end
+  end
+  if other then
+    redis.call('PUBLISH', r.channel, string.format('%s %d %s', r.name, math.max(0, at - now), first.i))
   end
 end
 
@@ -258,7 +262,7 @@ if op == 'acquire' then
     for _, l in ipairs(s.L) do till = math.min(till, l.s + l.l) end
     return reply(6, till - now) -- held
   end
-  return reply(0, at - now)
+  return reply(0, at - now + (first and 0 or cfg.poll)) -- who is not first would only be told to wait
 elseif op == 'renew' then
   for _, l in ipairs(s.L) do
     if l.t == r.token then
