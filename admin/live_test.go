@@ -156,7 +156,7 @@ func TestFirstRun(t *testing.T) {
 	checkPage(t, body)
 	_, _, text := parse(t, body)
 	for _, want := range []string{
-		"point a client here", "crawlgate run -- curl -sS https://example.com/",
+		"point a client here", `crawlgate run --user-agent "ExampleBot/1.0 (+https://bot.example/about)" -- curl -sS https://example.com/`,
 		"curl --proxy http://127.0.0.1:3128 --cacert crawlgate-ca.pem https://example.com/",
 		"curl -sS -o crawlgate-ca.pem http://127.0.0.1:3129/ca.pem", "http://127.0.0.1:3129/proxy.pac",
 		"--proxy-bypass-list=\"<-loopback>\"", "product_token: ExampleBot", "Nothing was refused so far",
