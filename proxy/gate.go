@@ -34,6 +34,7 @@ type Parts struct {
 	Ledger *allowlist.Ledger
 	Locks  *allowlist.Locks
 	Audit  *audit.Log
+	Clock  *sign.Clock // learns the sites' time; nil: not compared
 	CA     *CA
 	Jobs   JobStore // nil: in memory
 	// Policy makes the robots.txt keeper around the gate's own fetcher.
@@ -51,6 +52,7 @@ type Gate struct {
 	ledger *allowlist.Ledger
 	locks  *allowlist.Locks
 	audit  *audit.Log
+	clock  *sign.Clock
 
 	current   atomic.Pointer[Rules]
 	upstream  *upstream
@@ -77,7 +79,7 @@ func New(p Parts, r *Rules) (*Gate, error) {
 		return nil, fmt.Errorf("leaf key: %w", err)
 	}
 	g := &Gate{
-		log: p.Log, pacer: p.Pacer, signer: p.Signer, list: p.List, ledger: p.Ledger, locks: p.Locks, audit: p.Audit,
+		log: p.Log, pacer: p.Pacer, signer: p.Signer, list: p.List, ledger: p.Ledger, locks: p.Locks, audit: p.Audit, clock: p.Clock,
 		certs: certs, keeper: newGatekeeper(), pages: newPages(), drain: newDrain(), inner: newInnerListener(), pace: newPaceCheck(),
 		pseudonym: "crawlgate-" + strings.ToLower(audit.NewID()[12:]),
 	}

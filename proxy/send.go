@@ -65,9 +65,13 @@ func (x *exchange) dress(ctx context.Context) (*http.Request, *refusal) {
 		Body: noBody{},
 	}
 	if r.ContentLength != 0 && r.Body != nil {
-		out.Body = &upload{r: r.Body, wire: x.wire, left: x.profile.Limits.RequestBody}
-		out.ContentLength = r.ContentLength
-		out.Trailer = r.Trailer
+		up := &upload{r: r.Body, wire: x.wire, left: x.profile.Limits.RequestBody, in: r}
+		out.Body, out.ContentLength = up, r.ContentLength
+		if up.trailer = r.Trailer.Clone(); up.trailer != nil {
+			x.ev.Sig.Stripped += sign.Strip(up.trailer)
+			stripRequest(up.trailer)
+			out.Trailer = up.trailer
+		}
 	}
 	early := x.early
 	return out.WithContext(httptrace.WithClientTrace(rctx, x.wire.trace(early))), nil
@@ -143,6 +147,9 @@ func (x *exchange) send(out *http.Request) (*http.Response, *refusal) {
 		return nil, no
 	}
 	x.wire.answer()
+	if x.g.clock != nil {
+		x.g.clock.Observe(x.host.Name, resp.Header, time.Now())
+	}
 	x.outcome.Sent = true
 	x.outcome.Status = resp.StatusCode
 	x.outcome.RetryAfter = resp.Header.Get("Retry-After")
@@ -267,11 +274,14 @@ func cloneURL(u *url.URL) *url.URL {
 	return &c
 }
 
-// upload is a request body on its way: counted, and bounded also where no field announced its length.
+// upload is a request body on its way: counted, and bounded also where no field announced its length. Of the trailers
+// that arrive at its end only those pass that were announced and may pass.
 type upload struct {
-	r    io.ReadCloser
-	wire *wireLog
-	left int64
+	r       io.ReadCloser
+	wire    *wireLog
+	left    int64
+	in      *http.Request
+	trailer http.Header
 }
 
 func (u *upload) Read(p []byte) (int, error) {
@@ -279,6 +289,11 @@ func (u *upload) Read(p []byte) (int, error) {
 	u.wire.out.Add(int64(n))
 	if u.left -= int64(n); u.left < 0 {
 		return 0, errReqTooLarge
+	}
+	if err == io.EOF {
+		for k := range u.trailer {
+			u.trailer[k] = u.in.Trailer[k]
+		}
 	}
 	return n, err
 }

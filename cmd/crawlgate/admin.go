@@ -192,6 +192,9 @@ func (i *instance) ready() []admin.Check {
 		}
 		out = append(out, k)
 	}
+	if i.clock.State() == "error" {
+		out = append(out, admin.Check{Name: "clock", Detail: "the clock differs from the sites' by more than 30 seconds, so signatures are refused"})
+	}
 	out = append(out, admin.Check{Name: "proxy listener", OK: i.listeners.main != nil})
 	return out
 }
@@ -272,7 +275,9 @@ func (i *instance) live() admin.Live {
 func (i *instance) gauges() admin.Gauges {
 	st := i.pacer.Stats()
 	seq, _ := i.audit.Head()
+	offset, _ := i.clock.Offset()
 	return admin.Gauges{
+		ClockOffset: offset,
 		TurnsWaiting: st.Waiting, TurnsInFlight: st.InFlight, Hosts: st.Hosts, Incidents: st.Incidents, TurnOverrun: st.Overruns,
 		GapShortfall: uint64(max(0, i.gate.GapShortfalls())), LeaseLost: st.LeaseLost, StoreErrors: st.StoreErrors, StoreRoundTrips: st.StoreRoundTrips,
 		ConfigReloadOK: i.reloadErr.Load() == nil, ConfigReloadAt: time.Unix(0, i.reloadAt.Load()), SignReloadFailures: i.signer.ReloadFailures(),

@@ -17,22 +17,17 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// auditPaths finds the live log file and the state folder from the configuration; wire.go replaces the default.
-var auditPaths = func(*app) (file, stateDir string, err error) {
-	dir, err := defaultStateDir()
-	return filepath.Join(dir, "audit", "crawlgate.jsonl"), dir, err
-}
-
-// defaultStateDir is $XDG_STATE_HOME/crawlgate, by default ~/.local/state/crawlgate.
-func defaultStateDir() (string, error) {
-	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
-		return filepath.Join(dir, "crawlgate"), nil
-	}
-	home, err := os.UserHomeDir()
+// auditPaths finds the live log file and the state folder from the configuration.
+func auditPaths(a *app) (file, stateDir string, err error) {
+	cfg, _, err := a.loader(identityFlags{}, nil)()
 	if err != nil {
-		return "", usage("no state folder: %v (give --state-dir)", err)
+		return "", "", err
 	}
-	return filepath.Join(home, ".local", "state", "crawlgate"), nil
+	file = cfg.Audit.File
+	if file == "" {
+		file = filepath.Join(cfg.StateDir, "audit", "crawlgate.jsonl")
+	}
+	return file, cfg.StateDir, nil
 }
 
 // logPlace is where a command finds the log: flags over configuration.
@@ -176,7 +171,7 @@ func printVerify(w io.Writer, rep audit.Report, keys string) error {
 		if at, err := time.Parse(time.RFC3339, rep.LastTime); err == nil {
 			last = ", last event " + audit.Age(at, time.Now())
 		}
-		fmt.Fprintf(&b, "whole    %d files, %s events, seq %s to %s%s\n", rep.Files, audit.Group(rep.Events), audit.Group(int64(rep.First)), audit.Group(int64(rep.Last)), last)
+		fmt.Fprintf(&b, "whole    %s, %s events, seq %s to %s%s\n", counted(rep.Files, "file"), audit.Group(rep.Events), audit.Group(int64(rep.First)), audit.Group(int64(rep.Last)), last)
 		if keys == "" {
 			b.WriteString("signed   not checked (--keys FILE names the checkpoint keys)\n")
 		} else {
@@ -189,6 +184,13 @@ func printVerify(w io.Writer, rep audit.Report, keys string) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+func counted(n int, word string) string {
+	if n == 1 {
+		return "1 " + word
+	}
+	return fmt.Sprintf("%s %ss", audit.Group(int64(n)), word)
 }
 
 // expandLogs turns globs and folders into files; what matches nothing is an error.

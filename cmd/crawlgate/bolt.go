@@ -2,19 +2,42 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
+	"path/filepath"
+	"time"
 
 	"go.etcd.io/bbolt"
 
 	"crawlgate/proxy"
 )
 
+// stateFile is the one file of a state folder that holds what is owed: back-off, ledgers, jobs. One process has it.
+type stateFile = bbolt.DB
+
+// openState opens the one state file. Only one process holds it.
+func openState(dir string) (*stateFile, error) {
+	file := filepath.Join(dir, "state.db")
+	db, err := bbolt.Open(file, 0o600, &bbolt.Options{Timeout: 300 * time.Millisecond})
+	if errors.Is(err, bbolt.ErrTimeout) {
+		return nil, &exitError{exitUsage, &heldError{dir: dir, by: whoHolds(dir)}}
+	}
+	if err != nil {
+		if errors.Is(err, fs.ErrPermission) {
+			return nil, usage("state_dir: %w", err)
+		}
+		return nil, usage("state_dir: %s cannot be read: %w", file, err)
+	}
+	return db, nil
+}
+
 var jobBucket = []byte("jobs")
 
 // jobStore keeps jobs in the state file.
-type jobStore struct{ db *bbolt.DB }
+type jobStore struct{ db *stateFile }
 
-func newJobStore(db *bbolt.DB) (*jobStore, error) {
+func newJobStore(db *stateFile) (*jobStore, error) {
 	err := db.Update(func(tx *bbolt.Tx) error {
 		_, err := tx.CreateBucketIfNotExists(jobBucket)
 		return err

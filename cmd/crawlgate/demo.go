@@ -112,7 +112,9 @@ var demoFetchers = []demoFetcher{
 }
 
 // page is the nth page asked for: never the same one twice.
-func (f demoFetcher) page(n int) string { return fmt.Sprintf("%s%d", f.pages[n%len(f.pages)], n/len(f.pages)+1) }
+func (f demoFetcher) page(n int) string {
+	return fmt.Sprintf("%s%d", f.pages[n%len(f.pages)], n/len(f.pages)+1)
+}
 
 // demoRow is one answer as a fetcher saw it.
 type demoRow struct {

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"strings"
 	"text/tabwriter"
@@ -59,7 +61,7 @@ func newKeysCmd(a *app) *cobra.Command {
 thumbprint (RFC 7638). A key is published first, then active (it signs), then
 retiring (it no longer signs, but others may still verify with it), then gone.
 
-A running gate takes a change up when it reloads (SIGHUP).`,
+A running gate is told of a change and takes it up at once.`,
 		Example: "  crawlgate keys new --agent example\n  crawlgate keys list",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -67,6 +69,12 @@ A running gate takes a change up when it reloads (SIGHUP).`,
 	cmd.PersistentFlags().StringVar(&f.stateDir, "state-dir", "", "`DIR` that holds keys/ (default: state_dir of the configuration)")
 	cmd.AddCommand(newKeysNewCmd(a, f), newKeysListCmd(a, f), newKeysRotateCmd(a, f), newKeysRetireCmd(a, f),
 		newKeysDirectoryCmd(a, f), newKeysCardCmd(a, f))
+	for _, sub := range cmd.Commands() {
+		switch sub.Name() {
+		case "new", "rotate", "retire":
+			sub.PostRunE = func(cmd *cobra.Command, _ []string) error { return f.tellRunning(cmd.Context(), a) }
+		}
+	}
 	return cmd
 }
 
@@ -370,4 +378,20 @@ func keysJSON(a *app, v any) error {
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
 	return e.Encode(v)
+}
+
+// tellRunning has the gate that holds the state folder read its keys again. Without one there is nobody to tell.
+func (f *keysFlags) tellRunning(ctx context.Context, a *app) error {
+	k, err := f.keyring(a)
+	if err != nil {
+		return err
+	}
+	c, err := dialControl(k.StateDir)
+	if err != nil {
+		return nil //nolint:nilerr // no gate runs
+	}
+	if err := c.do(ctx, http.MethodPost, "/reload", nil, nil); err != nil {
+		return fail("the key is changed, but the running gate did not take it up: %w", err)
+	}
+	return nil
 }

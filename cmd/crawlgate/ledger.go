@@ -7,8 +7,6 @@ import (
 	"net/url"
 	"os"
 
-	"go.etcd.io/bbolt"
-
 	"crawlgate/allowlist"
 )
 
@@ -44,7 +42,7 @@ func openSiteLedger(ctx context.Context, a *app) (siteLedger, error) {
 // ownLedger is the ledger of a state folder that nobody else holds.
 type ownLedger struct {
 	*allowlist.Ledger
-	db *bbolt.DB
+	db *stateFile
 }
 
 func (l *ownLedger) List() ([]allowlist.Entry, error) { return l.Ledger.List(), nil }

@@ -85,8 +85,11 @@ rule, gone, moved, removed, backed off, or never asked. Sends nothing. (What wou
 				return usage("--limit %d: at least 1", limit)
 			}
 			files, err := place.files(a)
-			if err != nil {
+			if err != nil && whyLedger == nil {
 				return err
+			}
+			if err != nil {
+				printError(a.stderr, err) // the ledger alone has something to say
 			}
 			red, err := audit.OpenRedactor(audit.Defaults(), place.stateDir)
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {

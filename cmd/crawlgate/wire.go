@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -12,8 +11,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"go.etcd.io/bbolt"
 
 	"crawlgate/allowlist"
 	"crawlgate/audit"
@@ -32,7 +29,7 @@ type instance struct {
 	log  *slog.Logger
 	load func() (*configs.Config, *configs.Sources, error) // reads the configuration again
 
-	db     *bbolt.DB
+	db     *stateFile
 	dialer atomic.Pointer[guard.Dialer]
 	pacer  *pacing.Pacer
 	signer *sign.Signer
@@ -40,6 +37,7 @@ type instance struct {
 	ledger *allowlist.Ledger
 	locks  *allowlist.Locks
 	audit  *audit.Log
+	clock  sign.Clock
 	ca     *proxy.CA
 	gate   *proxy.Gate
 
@@ -103,14 +101,9 @@ func openInstance(cfg *configs.Config, src *configs.Sources, log *slog.Logger) (
 		return nil, usage("audit: %w", err)
 	}
 	i.closers = append(i.closers, i.audit.Close)
-	store, err := pacing.NewBoltStore(i.db)
-	if err != nil {
-		return nil, fmt.Errorf("pacing state: %w", err)
-	}
-	if i.pacer, err = openPacer(cfg, store, log); err != nil {
+	if err := i.openPacer(cfg); err != nil {
 		return nil, err
 	}
-	i.closers = append(i.closers, i.pacer.Close)
 	late := &lateGate{}
 	if err := i.openLists(cfg, late); err != nil {
 		return nil, err
@@ -129,7 +122,7 @@ func openInstance(cfg *configs.Config, src *configs.Sources, log *slog.Logger) (
 		return nil, &exitError{exitUsage, err}
 	}
 	i.gate, err = proxy.New(proxy.Parts{
-		Log: log, Guard: dialer, Pacer: i.pacer, Signer: i.signer, List: i.list, Ledger: i.ledger, Locks: i.locks, Audit: i.audit, CA: i.ca, Jobs: jobs,
+		Log: log, Guard: dialer, Pacer: i.pacer, Signer: i.signer, List: i.list, Ledger: i.ledger, Locks: i.locks, Audit: i.audit, Clock: &i.clock, CA: i.ca, Jobs: jobs,
 		Policy: func(f policy.Fetcher) *policy.Policy { return policy.New(cfg.Robots, f, archive, log) },
 	}, rules)
 	if err != nil {
@@ -184,22 +177,6 @@ func (i *instance) close() {
 	i.closers = nil
 }
 
-// openState opens the one state file. Only one process holds it.
-func openState(dir string) (*bbolt.DB, error) {
-	file := filepath.Join(dir, "state.db")
-	db, err := bbolt.Open(file, 0o600, &bbolt.Options{Timeout: 300 * time.Millisecond})
-	if errors.Is(err, bbolt.ErrTimeout) {
-		return nil, &exitError{exitUsage, &heldError{dir: dir, by: whoHolds(dir)}}
-	}
-	if err != nil {
-		if errors.Is(err, fs.ErrPermission) {
-			return nil, usage("state_dir: %w", err)
-		}
-		return nil, usage("state_dir: %s cannot be read: %w", file, err)
-	}
-	return db, nil
-}
-
 // heldError says that another instance owns the state folder.
 type heldError struct {
 	dir string
@@ -217,15 +194,25 @@ func openCA(cfg *configs.Config) (*proxy.CA, error) {
 	return proxy.OpenCA(filepath.Join(cfg.StateDir, "ca"))
 }
 
-func openPacer(cfg *configs.Config, store pacing.Store, log *slog.Logger) (*pacing.Pacer, error) {
+// openPacer opens the keeper of turns: of this instance alone, or shared through Redis.
+func (i *instance) openPacer(cfg *configs.Config) (err error) {
 	if cfg.Redis.URL != "" {
-		return nil, usage("redis.url: turns shared through Redis are not wired yet")
+		var closeClient func() error
+		if i.pacer, closeClient, err = openSharedPacer(cfg, i.log); err != nil {
+			return err
+		}
+		i.closers = append(i.closers, closeClient, i.pacer.Close)
+		return nil
 	}
-	p, err := pacing.New(cfg.Pacing, store, log)
+	store, err := pacing.NewBoltStore(i.db)
 	if err != nil {
-		return nil, usage("pacing: %w", err)
+		return fmt.Errorf("pacing state: %w", err)
 	}
-	return p, nil
+	if i.pacer, err = pacing.New(cfg.Pacing, store, i.log); err != nil {
+		return usage("pacing: %w", err)
+	}
+	i.closers = append(i.closers, i.pacer.Close)
+	return nil
 }
 
 func longestLock(cfg *configs.Config) (d time.Duration) {
@@ -329,19 +316,18 @@ func (i *instance) tryReload() error {
 	if err := cfg.Allowlist().Validate(); err != nil {
 		return fmt.Errorf("clients: %w", err)
 	}
-	if err := i.signer.Reload(cfg.Sign, cfg.SignAgents()); err != nil {
+	commitKeys, err := i.signer.Prepare(cfg.Sign, cfg.SignAgents(), cfg.Publish)
+	if err != nil {
 		return err
 	}
-	if err := i.signer.SetPublish(cfg.Publish); err != nil {
+	if err := i.gate.Reload(rules, dialer); err != nil {
 		return err
 	}
 	if err := i.list.Reload(cfg.Allowlist()); err != nil {
 		return err
 	}
+	commitKeys()
 	i.locks.SetRetain(longestLock(cfg))
-	if err := i.gate.Reload(rules, dialer); err != nil {
-		return err
-	}
 	i.dialer.Store(dialer)
 	i.src = src
 	i.cfg.Store(cfg)
