@@ -16,8 +16,9 @@ type Group struct {
 	text     string // patterns and values; rules refer to it
 	rules    []rule // in file order
 	prefixes []prefixNode
-	wild     []int32 // rules with wildcards inside or an anchor, best first
-	firstNo  int32   // first rule that forbids anything, or -1
+	wild     []int32     // rules with wildcards inside or an anchor, best first
+	pairs    [][3]uint16 // of each wild rule, three pairs of octets that a target must hold; nil for few rules
+	firstNo  int32       // first rule that forbids anything, or -1
 
 	delays   []delay
 	visits   []visit
@@ -161,7 +162,7 @@ func (rs *Ruleset) compile(token string, fallback []string, global bool) *Group 
 		case kindCrawlDelay, kindRequestRate:
 			if d, ok := parseDelay(r.kind, r.value); ok {
 				d.line = r.line
-				g.delays = append(g.delays, d)
+				g.addDelay(d)
 			}
 		case kindVisitTime:
 			if w, ok := parseWindow(r.value); ok {
@@ -188,6 +189,21 @@ func (rs *Ruleset) compile(token string, fallback []string, global bool) *Group 
 	return g
 }
 
+// addDelay keeps a delay; of those that hold all day only the slowest matters.
+func (g *Group) addDelay(d delay) {
+	if !d.window.set {
+		for i := range g.delays {
+			if !g.delays[i].window.set {
+				if d.gap > g.delays[i].gap {
+					g.delays[i] = d
+				}
+				return
+			}
+		}
+	}
+	g.delays = append(g.delays, d)
+}
+
 // cloneAll copies strings into one buffer of their own, so that the file they came from can go.
 func cloneAll(in []string) []string {
 	if len(in) == 0 {
@@ -203,7 +219,7 @@ func cloneAll(in []string) []string {
 }
 
 func (g *Group) measure() int {
-	n := 320 + len(g.token) + len(g.text) + cap(g.rules)*24 + cap(g.prefixes)*16 + cap(g.wild)*4 +
+	n := 320 + len(g.token) + len(g.text) + cap(g.rules)*24 + cap(g.prefixes)*16 + cap(g.wild)*4 + cap(g.pairs)*6 +
 		cap(g.delays)*24 + cap(g.visits)*16 + cap(g.signals)*32
 	for _, list := range [][]string{g.sitemaps, g.hosts} {
 		for _, s := range list {

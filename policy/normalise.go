@@ -65,7 +65,12 @@ func appendCanonical(dst []byte, s string, pattern bool) []byte {
 		c := s[i]
 		switch pathClass[c] {
 		case classPlain:
-			dst = append(dst, c)
+			j := i + 1
+			for j < len(s) && pathClass[s[j]] == classPlain {
+				j++
+			}
+			dst = append(dst, s[i:j]...)
+			i = j - 1
 		case classEncode:
 			dst = appendHex(dst, c)
 		case classStar:
@@ -106,7 +111,11 @@ func appendTarget(dst []byte, u *url.URL) []byte {
 		return appendTargetString(dst, u.RequestURI())
 	}
 	n := len(dst)
-	dst = appendCanonical(dst, u.EscapedPath(), false)
+	if u.RawPath == "" && plainPath(u.Path) {
+		dst = append(dst, u.Path...)
+	} else {
+		dst = appendCanonical(dst, u.EscapedPath(), false)
+	}
 	if len(dst) == n || dst[n] != '/' {
 		dst = append(dst, 0)
 		copy(dst[n+1:], dst[n:])
@@ -118,6 +127,23 @@ func appendTarget(dst []byte, u *url.URL) []byte {
 	}
 	return dst
 }
+
+// plainPath tells whether a path is its own escaped and canonical form.
+func plainPath(s string) bool {
+	for i := range len(s) {
+		if !plainOctet[s[i]] {
+			return false
+		}
+	}
+	return true
+}
+
+var plainOctet = func() (t [256]bool) {
+	for c := range 256 {
+		t[c] = unreserved(byte(c)) || strings.IndexByte("/:@&=+,;", byte(c)) >= 0
+	}
+	return t
+}()
 
 // appendTargetString does the same for a URL or a request target as text, which need not be one that net/url accepts.
 func appendTargetString(dst []byte, target string) []byte {

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"bytes"
 	"slices"
 	"strings"
 
@@ -150,10 +149,14 @@ func (g *Group) combine(target []byte) (e effective) {
 	var octets [2][sigKeys]uint32
 	var at [2]levels
 	var from [2][sigKeys]int32
+	budget := matchBudget
 	for i := range g.signals {
 		s := &g.signals[i]
-		if s.pat.n > 0 && !patternMatch(g.str(s.pat), target) {
+		if s.pat.n > 0 && !patternMatch(g.str(s.pat), target, &budget) {
 			continue
+		}
+		if budget <= 0 {
+			return g.strictest()
 		}
 		kind := 0
 		if s.usage {
@@ -174,6 +177,19 @@ func (g *Group) combine(target []byte) (e effective) {
 			kind = 1
 		}
 		e.levels[k], e.from[k] = at[kind][k], from[kind][k]
+	}
+	e.values = e.levels.words()
+	return e
+}
+
+// strictest takes every line for one that covers every path: the answer when working out which do takes too long.
+func (g *Group) strictest() (e effective) {
+	for i := range g.signals {
+		for k, v := range g.signals[i].levels {
+			if v > e.levels[k] {
+				e.levels[k], e.from[k] = v, int32(i)
+			}
+		}
 	}
 	e.values = e.levels.words()
 	return e
@@ -286,13 +302,13 @@ func (g *Group) signalText(i int32) string {
 	return k.label() + ": " + clean(g.str(s.val))
 }
 
-// patternMatch tells whether any canonical pattern, literal or not, matches.
-func patternMatch(pattern string, target []byte) bool {
+// patternMatch tells whether any canonical pattern, literal or not, matches. With the budget spent it says yes.
+func patternMatch(pattern string, target []byte, budget *int) bool {
+	*budget--
 	if p, ok := literal(pattern); ok {
-		return bytes.HasPrefix(target, []byte(p))
+		return len(target) >= len(p) && string(target[:len(p)]) == p
 	}
-	budget := matchBudget
-	return wildMatch(pattern, target, &budget) || budget <= 0
+	return wildMatch(pattern, target, budget) || *budget <= 0
 }
 
 // StopOnFor is what stops an agent that says what it uses content for and sets no stop_on: X=no for each purpose X,
