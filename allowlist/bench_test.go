@@ -3,6 +3,7 @@ package allowlist
 import (
 	"fmt"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 )
@@ -142,4 +143,51 @@ func BenchmarkLocksFind(b *testing.B) {
 			}
 		}
 	})
+}
+
+// BenchmarkSitemap reads a file with as many URLs as one may have.
+func BenchmarkSitemap(b *testing.B) {
+	var locs []string
+	for i := range maxSitemapURLs {
+		locs = append(locs, fmt.Sprintf("https://www.a.example/section/page-%d.html?x=1&amp;y=2", i))
+	}
+	body := urlset(locs...)
+	b.SetBytes(int64(len(body)))
+	b.ReportAllocs()
+	for b.Loop() {
+		n := 0
+		if cut, err := readSitemap(strings.NewReader(body), func(sitemapEntry) { n++ }); cut || err != nil || n != maxSitemapURLs {
+			b.Fatal(cut, err, n)
+		}
+	}
+}
+
+// BenchmarkSitemapCheck asks for a URL of a sitemap that was read.
+func BenchmarkSitemapCheck(b *testing.B) {
+	o := &fakeOrigin{}
+	var files []string
+	for f := range 20 {
+		u := fmt.Sprintf("https://www.a.example/s%d.xml", f)
+		files = append(files, u)
+		var locs []string
+		for i := range maxSitemapURLs {
+			locs = append(locs, fmt.Sprintf("https://www.a.example/%d/%d", f, i))
+		}
+		o.set(u, answer{body: urlset(locs...)})
+	}
+	o.set(root, answer{body: index(files...)})
+	l := newList(b, o, ClientConfig{Name: "c", Sites: []Site{{Sitemap: root}}})
+	r := Request{Client: "c", URL: mustParse("https://www.a.example/19/777"), Method: "GET"}
+	for {
+		_, _ = l.Check(r)
+		if d := l.state.Load().clients["c"].sitemaps["a.example"][0].set.data.Load(); d != nil && d.all != nil {
+			break
+		}
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := l.Check(r); err != nil {
+			b.Fatal(err)
+		}
+	}
 }

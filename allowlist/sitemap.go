@@ -2,6 +2,7 @@ package allowlist
 
 import (
 	"context"
+	"fmt"
 	"hash/maphash"
 	"io"
 	"log/slog"
@@ -25,6 +26,7 @@ const (
 	sitemapLoadMax  = 12 * time.Hour     // one reading of all files
 	sitemapDepth    = 3                  // an index, an index in it, and the files of that
 	sitemapHops     = 5                  // redirects of one file, on the same site
+	sitemapTries    = 10                 // of one file whose turn does not come
 	sitemapLoads    = 8                  // sitemaps read at once
 	maxSitemapFiles = 1000               // of one entry
 	maxSitemapTotal = 2_000_000          // URLs of one entry
@@ -50,6 +52,18 @@ type SitemapResponse struct {
 	Header http.Header
 	Body   io.ReadCloser
 }
+
+// SitemapLater is a fetcher's error for a file whose turn would come too late, or whose host is to be left alone for a
+// while: it is tried again then, at most an hour later and ten times.
+type SitemapLater struct {
+	After time.Duration
+	Err   error // the refusal
+}
+
+func (e *SitemapLater) Error() string { return fmt.Sprintf("not before %s: %v", e.After, e.Err) }
+
+// Unwrap gives the refusal.
+func (e *SitemapLater) Unwrap() error { return e.Err }
 
 var sitemapSeed = maphash.MakeSeed()
 
@@ -81,6 +95,7 @@ type sitemap struct {
 	site string
 
 	data    atomic.Pointer[sitemapData]
+	asking  atomic.Uint64 // the file on its way, or 0
 	mu      sync.Mutex
 	loading bool
 	next    time.Time // not tried again before
@@ -104,12 +119,13 @@ type sitemapFile struct {
 	urls     []listed
 	children []*url.URL
 	hosts    map[string]struct{}
+	read     time.Time
 }
 
 // find looks a URL up: the sitemap files themselves, the URLs listed, and robots.txt of their hosts. What was read too
 // long ago does not count.
 func (m *sitemap) find(h uint64, u *url.URL, now time.Time) (lastmod int64, ok bool) {
-	if h == m.self {
+	if h == m.self || h == m.asking.Load() {
 		return 0, true
 	}
 	robots := u.Path == "/robots.txt"

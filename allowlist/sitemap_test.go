@@ -284,6 +284,10 @@ func TestSitemapPartlyUnread(t *testing.T) {
 		if _, err := check(l, "https://www.a.example/2"); err != nil {
 			t.Fatal(err)
 		}
+		want := []string{root, "https://www.a.example/s1.xml", "https://www.a.example/s2.xml", "https://www.a.example/s2.xml"}
+		if diff := cmp.Diff(want, o.urls()); diff != "" {
+			t.Errorf("files that were read are asked for again: %s", diff)
+		}
 	})
 }
 
@@ -304,6 +308,69 @@ func TestSitemapDepthLoopsAndRedirects(t *testing.T) {
 		want := []string{root, at("/real.xml"), at("/i2.xml"), at("/real.xml"), at("/i3.xml")}
 		if diff := cmp.Diff(want, o.urls()); diff != "" {
 			t.Error(diff)
+		}
+	})
+}
+
+// viaList asks the list before it fetches, as the gate does for requests of its own.
+type viaList struct {
+	*fakeOrigin
+	list    *List
+	refused []string
+}
+
+func (v *viaList) FetchSitemap(ctx context.Context, r SitemapRequest) (*SitemapResponse, error) {
+	if _, err := v.list.CheckContext(ctx, Request{Client: r.Client, URL: r.URL, Method: "GET", Document: true}); err != nil {
+		v.refused = append(v.refused, r.URL.String())
+		return nil, err
+	}
+	return v.fakeOrigin.FetchSitemap(ctx, r)
+}
+
+func TestSitemapFilesAreAdmittedWhileRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := &viaList{fakeOrigin: &fakeOrigin{delay: time.Second}}
+		o.set(root, answer{status: 301, header: map[string]string{"Location": "https://maps.a.example/index"}})
+		o.set("https://maps.a.example/index", answer{body: index("https://maps.a.example/1")})
+		o.set("https://maps.a.example/1", answer{body: urlset("https://www.a.example/1")})
+		l := sitemapList(t, o)
+		o.list = l
+		start := time.Now()
+		if _, err := check(l, "https://www.a.example/1"); err != nil || time.Since(start) != 3*time.Second {
+			t.Fatalf("%v after %s, refused %q", err, time.Since(start), o.refused)
+		}
+		// A day later there is a new file.
+		o.set("https://maps.a.example/index", answer{body: index("https://maps.a.example/1", "https://maps.a.example/2")})
+		o.set("https://maps.a.example/2", answer{body: urlset("https://www.a.example/2")})
+		time.Sleep(25 * time.Hour)
+		if _, err := check(l, "https://www.a.example/1"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if _, err := check(l, "https://www.a.example/2"); err != nil || len(o.refused) > 0 {
+			t.Fatalf("%v, refused %q", err, o.refused)
+		}
+	})
+}
+
+func TestSitemapLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := &fakeOrigin{}
+		o.set(root, answer{err: &SitemapLater{After: 5 * time.Second, Err: errRefused}})
+		l := sitemapList(t, o)
+		time.AfterFunc(12*time.Second, func() { o.set(root, answer{body: urlset("https://www.a.example/1")}) })
+		start := time.Now()
+		if _, err := check(l, "https://www.a.example/1"); err != nil || time.Since(start) != 15*time.Second || len(o.urls()) != 4 {
+			t.Fatalf("%v after %s and %d requests", err, time.Since(start), len(o.urls()))
+		}
+		o.set(root, answer{err: &SitemapLater{Err: errRefused}})
+		time.Sleep(25 * time.Hour)
+		if _, err := check(l, "https://www.a.example/1"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if n := len(o.urls()); n != 4+sitemapTries {
+			t.Errorf("%d requests", n)
 		}
 	})
 }
@@ -456,35 +523,33 @@ func TestReadSitemap(t *testing.T) {
 	}
 }
 
-// zeros is an endless body.
-type zeros struct{ lead *strings.Reader }
+var blanks = bytes.Repeat([]byte(" "), 64<<10)
 
-func (z zeros) Read(p []byte) (int, error) {
+// endless is a body that goes on in blanks.
+type endless struct{ lead *strings.Reader }
+
+func (z endless) Read(p []byte) (int, error) {
 	if n, err := z.lead.Read(p); err == nil {
 		return n, nil
 	}
-	for i := range p {
-		p[i] = ' '
-	}
-	return len(p), nil
+	return copy(p, blanks), nil
 }
 
 func TestSitemapBombs(t *testing.T) {
 	n := 0
-	cut, err := readSitemap(zeros{strings.NewReader("<urlset><url><loc>https://a.example/1</loc></url>")}, func(sitemapEntry) { n++ })
+	cut, err := readSitemap(endless{strings.NewReader("<urlset><url><loc>https://a.example/1</loc></url>")}, func(sitemapEntry) { n++ })
 	if !cut || err != nil || n != 1 {
 		t.Errorf("endless XML: cut %v, %v, %d entries", cut, err, n)
 	}
-	cut, err = readSitemap(zeros{strings.NewReader("https://a.example/1\n")}, func(sitemapEntry) { n++ })
+	cut, err = readSitemap(endless{strings.NewReader("https://a.example/1\n")}, func(sitemapEntry) { n++ })
 	if !cut || err != nil || n != 2 {
 		t.Errorf("endless text: cut %v, %v, %d entries", cut, err, n)
 	}
 	var b bytes.Buffer
-	w := gzip.NewWriter(&b)
+	w, _ := gzip.NewWriterLevel(&b, gzip.BestSpeed)
 	_, _ = w.Write([]byte("<urlset><url><loc>https://a.example/1</loc></url>"))
-	block := bytes.Repeat([]byte(" "), 1<<20)
-	for range 60 {
-		_, _ = w.Write(block)
+	for range 52 << 20 / len(blanks) {
+		_, _ = w.Write(blanks)
 	}
 	_ = w.Close()
 	for name, body := range map[string]string{"gzip": b.String(), "gzip in gzip": gz(b.String())} {

@@ -72,7 +72,11 @@ func (s *sitemaps) read(ctx context.Context, m *sitemap, client string) (whole b
 		next := queue[0]
 		queue = queue[1:]
 		self := hashURL(next.url)
-		f, err := s.readFile(ctx, m, client, next.url, known[self])
+		f := known[self]
+		var err error
+		if f == nil || time.Since(f.read) >= sitemapFresh { // else another file made this reading necessary
+			f, err = s.readFile(ctx, m, client, next.url, f)
+		}
 		if err != nil {
 			err = fmt.Errorf("%s: %w", next.url.Redacted(), err)
 			if len(files) == 0 || ctx.Err() != nil {
@@ -140,7 +144,7 @@ func (s *sitemaps) readFile(ctx context.Context, m *sitemap, client string, u *u
 				header.Set("If-Modified-Since", before.modified)
 			}
 		}
-		resp, err := s.fetch.FetchSitemap(ctx, SitemapRequest{Client: client, URL: at, Header: header, Hop: hop})
+		resp, err := s.ask(ctx, m, SitemapRequest{Client: client, URL: at, Header: header, Hop: hop})
 		if err != nil {
 			return nil, err
 		}
@@ -158,6 +162,27 @@ func (s *sitemaps) readFile(ctx context.Context, m *sitemap, client string, u *u
 	}
 }
 
+// ask sends one request, when its turn comes. While it is on its way the list admits its URL, which may be the target of
+// a redirect or a file that no index was read to name yet.
+func (s *sitemaps) ask(ctx context.Context, m *sitemap, r SitemapRequest) (*SitemapResponse, error) {
+	m.asking.Store(hashURL(r.URL))
+	defer m.asking.Store(0)
+	for try := 1; ; try++ {
+		resp, err := s.fetch.FetchSitemap(ctx, r)
+		var later *SitemapLater
+		if !errors.As(err, &later) || try == sitemapTries {
+			return resp, err
+		}
+		wait := time.NewTimer(min(max(later.After, time.Second), time.Hour))
+		select {
+		case <-wait.C:
+		case <-ctx.Done():
+			wait.Stop()
+			return nil, err
+		}
+	}
+}
+
 // take reads one answer: a file, or where it redirects to.
 func (s *sitemaps) take(m *sitemap, u, at *url.URL, resp *SitemapResponse, before *sitemapFile) (f *sitemapFile, to *url.URL, err error) {
 	switch resp.Status {
@@ -166,7 +191,9 @@ func (s *sitemaps) take(m *sitemap, u, at *url.URL, resp *SitemapResponse, befor
 		if before == nil {
 			return nil, nil, errors.New("status 304 to a request without conditions")
 		}
-		return before, nil, nil
+		same := *before
+		same.read = time.Now()
+		return &same, nil, nil
 	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
 		ref, err := url.Parse(resp.Header.Get("Location"))
 		if err != nil || ref.String() == "" {
@@ -192,7 +219,7 @@ func (s *sitemaps) take(m *sitemap, u, at *url.URL, resp *SitemapResponse, befor
 	}
 	defer closeBody()
 	f = &sitemapFile{url: u, self: hashURL(u), etag: resp.Header.Get("Etag"), modified: resp.Header.Get("Last-Modified"),
-		hosts: map[string]struct{}{}}
+		hosts: map[string]struct{}{}, read: time.Now()}
 	foreign := 0
 	cut, err := readSitemap(body, func(e sitemapEntry) {
 		ref, err := url.Parse(e.loc)

@@ -243,27 +243,32 @@ func (x *xmlScanner) tag(start bool) error {
 	x.buf, x.empty = x.buf[:0], false
 	var quote byte
 	for {
-		c, err := x.r.ReadByte()
-		if err != nil {
+		part, err := x.r.ReadSlice('>')
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
 			return unexpected(err)
 		}
-		if quote == 0 && c == '>' {
+		if len(x.buf)+len(part) > maxXMLTag {
+			return errXML
+		}
+		x.buf = append(x.buf, part...)
+		if bytes.IndexByte(part, '<') >= 0 || start && (quote != 0 || bytes.IndexByte(part, '"') >= 0 || bytes.IndexByte(part, '\'') >= 0) {
+			for _, c := range part {
+				switch {
+				case quote != 0:
+					if c == quote {
+						quote = 0
+					}
+				case start && (c == '"' || c == '\''):
+					quote = c
+				case c == '<':
+					return errXML
+				}
+			}
+		}
+		if err == nil && quote == 0 {
+			x.buf = x.buf[:len(x.buf)-1]
 			break
 		}
-		switch {
-		case quote != 0:
-			if c == quote {
-				quote = 0
-			}
-		case start && (c == '"' || c == '\''):
-			quote = c
-		case c == '<':
-			return errXML
-		}
-		if len(x.buf) >= maxXMLTag {
-			return errXML
-		}
-		x.buf = append(x.buf, c)
 	}
 	b := x.buf
 	if start {
