@@ -292,7 +292,7 @@ func (g *Group) MatchString(target string) Match {
 }
 
 func (g *Group) matchTarget(target []byte) Match {
-	i, class := g.judge(target)
+	i, class, _ := g.judge(target)
 	m := Match{Allowed: class != ClassRuleDisallow, Class: class, Group: g.token}
 	if i >= 0 {
 		m.Rule, m.Line, m.Octets = g.ruleText(i), int(g.rules[i].line), int(g.rules[i].pat.n)
@@ -301,17 +301,17 @@ func (g *Group) matchTarget(target []byte) Match {
 }
 
 // judge finds the deciding rule (or -1) and the class. A target with dot segments is judged as written and resolved:
-// it is denied if either is.
-func (g *Group) judge(target []byte) (int32, string) {
+// it is denied if either is. spent tells that the budget was, so that the rule may not be the one that matches.
+func (g *Group) judge(target []byte) (rule int32, class string, spent bool) {
 	resolved := target
 	if hasDotSegment(target[:pathLen(target)]) {
 		resolved = resolveDots(target)
 	}
 	if isRobotsTxt(resolved) {
-		return -1, ClassRobotsItself
+		return -1, ClassRobotsItself, false
 	}
 	if g.token == "" {
-		return -1, ClassNoGroup
+		return -1, ClassNoGroup, false
 	}
 	budget := matchBudget
 	i := g.find(resolved, &budget)
@@ -322,11 +322,11 @@ func (g *Group) judge(target []byte) (int32, string) {
 	}
 	switch {
 	case i < 0:
-		return -1, ClassNoMatch
+		return -1, ClassNoMatch, budget <= 0
 	case g.rules[i].allow:
-		return i, ClassRuleAllow
+		return i, ClassRuleAllow, budget <= 0
 	}
-	return i, ClassRuleDisallow
+	return i, ClassRuleDisallow, budget <= 0
 }
 
 func (g *Group) ruleText(i int32) string {

@@ -130,8 +130,11 @@ func (g *Group) decide(v *Verdict, target []byte, o Options) {
 	if sig != nil {
 		v.Signals = sig.values
 	}
-	i, class := g.judge(target)
+	i, class, spent := g.judge(target)
 	v.allow(class)
+	if spent {
+		v.Notes = append(v.Notes, "the file's wildcards take too long to work out, so the next Disallow line decides")
+	}
 	if class == ClassRobotsItself {
 		return
 	}
