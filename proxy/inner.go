@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -93,7 +94,7 @@ var (
 func (c *answerConn) Write(p []byte) (int, error) {
 	if len(p) < bareMaximum && bytes.HasPrefix(p, barePrefix) {
 		if i := bytes.Index(p, bareFields); i > 0 && bytes.IndexByte(p[:i], '\r') < 0 && len(p) > 12 {
-			if _, err := c.Conn.Write(c.gate.answerMalformed(c, string(p[9:12]))); err != nil {
+			if _, err := c.Conn.Write(c.gate.answerMalformed(c, string(p[9:i]))); err != nil {
 				return 0, err
 			}
 			return len(p), nil
@@ -110,11 +111,16 @@ func (c *answerConn) CloseWrite() error {
 	return nil
 }
 
-// answerMalformed builds the whole answer for a request that could not be parsed, and records it.
-func (g *Gate) answerMalformed(c *answerConn, status string) []byte {
+// answerMalformed builds the whole answer for a request that could not be parsed, and records it. line is the status and
+// text of the server's own answer.
+func (g *Gate) answerMalformed(c *answerConn, line string) []byte {
 	code := http.StatusBadRequest
 	class := "request_malformed"
-	switch status {
+	switch status, text, _ := strings.Cut(line, " "); status {
+	case "400":
+		if strings.Contains(text, "malformed Host") {
+			class = "host_malformed"
+		}
 	case "431":
 		code, class = http.StatusRequestHeaderFieldsTooLarge, "header_too_large"
 	case "501":

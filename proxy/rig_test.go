@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"path/filepath"
 	"strings"
@@ -68,6 +69,7 @@ type rigOptions struct {
 	audit   func(*audit.Config)
 	agents  []sign.Agent
 	guard   func(*guard.Config)
+	dial    func(network, addr string) (net.Conn, error) // after the checks of the guard, in place of the socket
 }
 
 // testCA signs the origins' certificates.
@@ -262,6 +264,19 @@ func (r *rig) start(o rigOptions) *rig {
 	r.gate, err = New(Parts{Log: log, Guard: r.guard, Pacer: r.pacer, Signer: signer, List: list, Ledger: r.ledger, Locks: locks, Audit: r.audit, CA: r.ca,
 		Policy: func(f policy.Fetcher) *policy.Policy { return policy.New(policy.Defaults(), f, nil, log) }}, r.rules)
 	must(t, err)
+	if o.dial != nil {
+		r.gate.upstream.dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			h, port, err := guard.ParseAuthority(addr, 443)
+			if err != nil {
+				return nil, err
+			}
+			addrs, err := r.guard.Resolve(ctx, h.Name, port)
+			if err != nil {
+				return nil, err
+			}
+			return o.dial(network, netip.AddrPortFrom(addrs[0], port).String())
+		}
+	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	r.addr = l.Addr().String()

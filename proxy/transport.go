@@ -29,11 +29,11 @@ const (
 
 // upstream is the way out. It holds one http.Transport at a time and replaces it after so many dials.
 type upstream struct {
-	dialer func() *guard.Dialer
-	mu     sync.Mutex
-	rules  *Rules
-	roots  *x509.CertPool
-	cur    atomic.Pointer[generation]
+	dial  func(ctx context.Context, network, addr string) (net.Conn, error)
+	mu    sync.Mutex
+	rules *Rules
+	roots *x509.CertPool
+	cur   atomic.Pointer[generation]
 }
 
 type generation struct {
@@ -42,7 +42,9 @@ type generation struct {
 }
 
 func newUpstream(dialer func() *guard.Dialer, r *Rules) (*upstream, error) {
-	u := &upstream{dialer: dialer}
+	u := &upstream{dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		return dialer().DialContext(ctx, network, addr)
+	}}
 	return u, u.reload(r)
 }
 
@@ -71,10 +73,8 @@ func (u *upstream) replace(old *generation) {
 	}
 	g := &generation{}
 	g.tr = &http.Transport{
-		Proxy: nil, // never from the environment
-		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			return u.dialer().DialContext(ctx, network, addr)
-		},
+		Proxy:                  nil, // never from the environment
+		DialContext:            func(ctx context.Context, network, addr string) (net.Conn, error) { return u.dial(ctx, network, addr) },
 		TLSClientConfig:        &tls.Config{RootCAs: u.roots, MinVersion: tls.VersionTLS12, ClientSessionCache: tls.NewLRUClientSessionCache(512)},
 		TLSHandshakeTimeout:    handshakeTimeout,
 		DisableCompression:     true, // bodies pass as they come
