@@ -131,16 +131,6 @@ func (c *cache) put(k key, s *state) {
 	}
 }
 
-func (c *cache) drop(k key) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if e := c.all[k]; e != nil {
-		c.bytes -= e.Value.(*cached).size
-		c.order.Remove(e)
-		delete(c.all, k)
-	}
-}
-
 func (c *cache) stats() (entries int, bytes int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

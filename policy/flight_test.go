@@ -29,8 +29,8 @@ func TestOneFetchForAll(t *testing.T) {
 		if n := s.count(); n != 1 {
 			t.Errorf("%d fetches", n)
 		}
-		if st := p.Stats(); st.Waiting != 0 || len(p.flights) != 0 || st.Entries != 1 || st.Exchanges != 1 || st.Checks != 50 {
-			t.Errorf("left behind: %+v, %d flights", st, len(p.flights))
+		if st := p.Stats(); st.Waiting != 0 || st.Entries != 1 || st.Exchanges != 1 || st.Checks != 50 || flights(p) != 0 {
+			t.Errorf("left behind: %+v, %d flights", st, flights(p))
 		}
 	})
 }
@@ -162,7 +162,7 @@ func TestNoRetryWhenNobodyWaits(t *testing.T) {
 		if n := s.count(); n != 2 {
 			t.Errorf("%d fetches, want 2: the second ran when the waiter left", n)
 		}
-		if len(p.flights) != 0 {
+		if flights(p) != 0 {
 			t.Error("flight not forgotten")
 		}
 	})
@@ -272,4 +272,10 @@ func TestTokenChange(t *testing.T) {
 	wants(t, p.Check(t.Context(), q), true, ReasonOK, ClassNoMatch)
 	q.Fallback = []string{"Old"}
 	wants(t, p.Check(t.Context(), q), true, ReasonOK, ClassNoMatch)
+}
+
+func flights(p *Policy) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.flights)
 }

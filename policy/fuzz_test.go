@@ -79,7 +79,7 @@ func FuzzMatch(f *testing.F) {
 	f.Add("Disallow /%7ea\nAllow /~a", "/%7Ea/../b")
 	f.Add("Disallow /*a*b*c*d\nAllow *", "/xaxbxcxd")
 	f.Fuzz(func(t *testing.T, text, path string) {
-		if len(text) > 400 || len(path) > 150 || strings.ContainsAny(text, "#\x00\r\v\f\u0085\u00a0\u200b\u2028\u2029\u3000\ufeff\x85\xa0") || strings.ContainsAny(path, "#") {
+		if len(text) > 400 || len(path) > 150 || strings.ContainsAny(text, "#\x00\r\v\f\u0085\u00a0\u200b\u2028\u2029\u3000\ufeff") || strings.ContainsAny(path, "#") {
 			return
 		}
 		var rules []refRule
