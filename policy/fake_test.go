@@ -41,6 +41,12 @@ func (s *site) count() int {
 	return len(s.asked)
 }
 
+func (s *site) request(i int) FetchRequest {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked[i]
+}
+
 // always answers every request alike.
 func always(status int, body string, header ...string) func(int, FetchRequest) (*FetchResponse, error) {
 	return func(int, FetchRequest) (*FetchResponse, error) { return reply(status, body, header...), nil }

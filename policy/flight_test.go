@@ -98,7 +98,7 @@ func TestWaitBudget(t *testing.T) {
 		if d := time.Since(start); d != 3*time.Second || v.RetryAfter <= 0 {
 			t.Errorf("waited %v, RetryAfter %v", d, v.RetryAfter)
 		}
-		if w := s.asked[0].Wait; w != 3*time.Second {
+		if w := s.request(0).Wait; w != 3*time.Second {
 			t.Errorf("the turn may be waited for %v", w)
 		}
 		pass(8 * time.Second)
