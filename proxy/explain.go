@@ -178,6 +178,7 @@ func (x *exchange) explainWhere(ctx context.Context, e *Explanation) *refusal {
 		}
 	}
 	x.request = x.allowRequest()
+	x.request.Peek = true
 	a, err := x.g.list.CheckContext(ctx, x.request)
 	if err != nil {
 		var d *allowlist.Denied

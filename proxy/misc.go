@@ -71,6 +71,9 @@ func (g *Gate) recordTunnel(t *tunnel, class string) {
 
 // learn gives the tap that reads an HTML answer as it passes: the links a page's files may be fetched by.
 func (x *exchange) learn(resp *http.Response) io.WriteCloser {
+	if resp.StatusCode/100 != 2 {
+		return nil
+	}
 	return x.g.list.ObserveHTML(x.request, x.admitted, resp.Header.Get("Content-Encoding"))
 }
 

@@ -92,8 +92,7 @@ func (x *exchange) fetchRobots(ctx context.Context, r policy.FetchRequest) (_ *p
 		}
 		x.turn = t
 		x.ev.TurnWaitMS = t.Waited().Milliseconds()
-		gap, source := t.Owed()
-		x.ev.DelayOwedMS, x.ev.DelaySource = gap.Milliseconds(), source
+		x.noteOwed(t)
 	}
 	h := http.Header{}
 	for k, v := range r.Header {

@@ -218,11 +218,7 @@ func (x *exchange) observe(resp *http.Response) {
 	case 301, 302, 303, 307, 308:
 		x.redirected(resp)
 	case 401, 403, 407, 451:
-		if x.g.locks != nil && x.profile.IdentityLock > 0 {
-			if err := x.g.locks.Record(x.url, x.profile.Agent.Name, x.passedUA(), resp.StatusCode, time.Now()); err != nil {
-				x.g.log.Error("refusal of a site not kept", "request_id", ev.ID, "error", err)
-			}
-		}
+		x.noteRefusal(resp.StatusCode)
 	}
 }
 

@@ -323,6 +323,17 @@ func (x *exchange) locked() *refusal {
 		"The site answered %d to the agent %s at %s. A refusal is never worked round by another identity.", l.Status, l.Agent, l.First.UTC().Format(time.RFC3339))}
 }
 
+// noteRefusal enters what a site refused to this agent, so that it does not go out under another. status 0: a bot check,
+// or a page left for its round.
+func (x *exchange) noteRefusal(status int) {
+	if x.g.locks == nil || x.profile.IdentityLock <= 0 {
+		return
+	}
+	if err := x.g.locks.Record(x.url, x.profile.Agent.Name, x.passedUA(), status, time.Now()); err != nil {
+		x.g.log.Error("refusal of a site not kept", "request_id", x.ev.ID, "error", err)
+	}
+}
+
 // userAgent is the name the request goes out under.
 func (x *exchange) userAgent() string {
 	if x.profile.Agent.Pass {
@@ -354,6 +365,9 @@ func (x *exchange) allowed(ctx context.Context) *refusal {
 	switch no.code {
 	case RobotsDisallow, RobotsSignal, RobotsChallenge:
 		no.verdict = &v
+		if no.code == RobotsChallenge {
+			x.noteRefusal(0)
+		}
 	case RobotsUnreadable:
 		no.verdict = &v
 		no.retryAfter = max(no.retryAfter, time.Second)
@@ -422,6 +436,10 @@ func (x *exchange) wait(ctx context.Context) *refusal {
 	t, err := x.g.pacer.Acquire(ctx, x.pacingRequest())
 	if err != nil {
 		x.ticket.Cancel()
+		var busy *pacing.Busy
+		if errors.As(err, &busy) && busy.Reason == pacing.URLLeft {
+			x.noteRefusal(0)
+		}
 		if ctx.Err() != nil {
 			return &refusal{code: reasonClientGone, class: "client_gone", err: err}
 		}
@@ -429,14 +447,28 @@ func (x *exchange) wait(ctx context.Context) *refusal {
 	}
 	x.turn = t
 	x.ev.TurnWaitMS += t.Waited().Milliseconds()
-	gap, source := t.Owed()
-	x.ev.DelayOwedMS, x.ev.DelaySource = gap.Milliseconds(), source
+	x.noteOwed(t)
 	if ctx.Err() != nil {
 		// Granted in the moment the client left: the turn goes back unused.
 		return &refusal{code: reasonClientGone, class: "client_gone"}
 	}
 	x.page = x.g.pages.open(x)
 	return nil
+}
+
+// noteOwed records the gap that was owed before a turn, and from what.
+func (x *exchange) noteOwed(t *pacing.Turn) {
+	gap, source := t.Owed()
+	x.ev.DelayOwedMS = gap.Milliseconds()
+	switch source {
+	case "gap":
+		source = "default"
+	case "robots":
+		source = x.verdict.DelaySource
+	case "slowed":
+		source = "backoff"
+	}
+	x.ev.DelaySource = source
 }
 
 // book asks the pacer whether the request may go as the kind its evidence suggests: a file or a second look needs an

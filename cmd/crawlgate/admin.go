@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"log"
@@ -20,6 +19,7 @@ import (
 
 	"crawlgate/admin"
 	"crawlgate/allowlist"
+	"crawlgate/audit"
 	"crawlgate/configs"
 	"crawlgate/proxy"
 	"crawlgate/sign"
@@ -66,7 +66,7 @@ func (i *instance) openAdmin(cfg *configs.Config) error {
 }
 
 func (s *adminServer) serve(l net.Listener, h http.Handler, debug func(string, ...any)) {
-	srv := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 32 << 10, ErrorLog: log.New(debugWriter{debug}, "", 0)}
+	srv := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: 90 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 32 << 10, ErrorLog: log.New(debugWriter{debug}, "", 0)}
 	s.http = append(s.http, srv)
 	go func() { _ = srv.Serve(l) }()
 }
@@ -83,10 +83,10 @@ func (s *adminServer) close() {
 		c()
 	}
 	s.cancels = nil
+	_ = s.server.Close() // ends the streams, which the servers would wait for
 	for _, h := range s.http {
 		_ = h.Close()
 	}
-	_ = s.server.Close()
 }
 
 func (i *instance) closeAdmin() {
@@ -156,7 +156,11 @@ func (i *instance) adminOptions(a *adminServer, token string, readToken bool) ad
 			}
 			return explained{e}, nil
 		},
-		Ledger: ledgerView{i}, Jobs: jobsView{i}, Version: buildVersion(),
+		Ledger: ledgerView{i}, Jobs: jobsView{i}, Audit: i.queryAudit, Version: buildVersion(),
+		RobotsFile: func(sha string) ([]byte, bool) {
+			b, err := i.archive.Body(sha)
+			return b, err == nil
+		},
 	}
 }
 
@@ -255,34 +259,46 @@ func (i *instance) live() admin.Live {
 		}
 		l.Clients = append(l.Clients, admin.LiveClient{Name: c.Name, Profiles: c.Profiles, Sites: sites})
 	}
-	for _, h := range i.pacer.Hosts(200) {
-		lh := admin.LiveHost{Host: h.Host, State: h.State, Until: h.HoldUntil, NextTurn: h.NextAt, Gap: h.Gap, Level: h.Level, InFlight: h.InFlight + h.Riders}
-		if !h.OpenUntil.IsZero() {
-			lh.Until, lh.Cause = h.OpenUntil, "the host refuses almost everything"
-		} else if !h.HoldUntil.IsZero() {
-			lh.Cause = fmt.Sprintf("%d incidents in a row", h.Fails)
-		}
-		for _, c := range h.Clients {
-			lh.Queue = append(lh.Queue, admin.QueueEntry{Client: c, Waiting: 1})
-		}
-		l.Hosts = append(l.Hosts, lh)
-		l.Waiting += h.Waiting
-		l.InFlight += h.InFlight + h.Riders
+	l.Hosts = admin.LiveHosts(i.pacer.Hosts(500))
+	st := i.pacer.Stats()
+	l.Waiting, l.InFlight = st.Waiting, st.InFlight
+	if cfg.Redis.URL != "" {
+		l.Store = "redis"
 	}
 	return l
 }
 
 func (i *instance) gauges() admin.Gauges {
-	st := i.pacer.Stats()
-	seq, _ := i.audit.Head()
+	as := i.audit.Status()
 	offset, _ := i.clock.Offset()
-	return admin.Gauges{
-		ClockOffset: offset,
-		TurnsWaiting: st.Waiting, TurnsInFlight: st.InFlight, Hosts: st.Hosts, Incidents: st.Incidents, TurnOverrun: st.Overruns,
-		GapShortfall: uint64(max(0, i.gate.GapShortfalls())), LeaseLost: st.LeaseLost, StoreErrors: st.StoreErrors, StoreRoundTrips: st.StoreRoundTrips,
-		ConfigReloadOK: i.reloadErr.Load() == nil, ConfigReloadAt: time.Unix(0, i.reloadAt.Load()), SignReloadFailures: i.signer.ReloadFailures(),
-		CAExpires: i.ca.Cert.NotAfter, CertsMinted: uint64(max(0, i.gate.Minted())), Connections: i.gate.Tunnels(), AuditSeq: seq,
+	g := admin.Gauges{
+		ClockOffset: offset, ConfigReloadOK: i.reloadErr.Load() == nil, ConfigReloadAt: time.Unix(0, i.reloadAt.Load()),
+		SignReloadFailures: i.signer.ReloadFailures(), CAExpires: i.ca.Cert.NotAfter, CertsMinted: uint64(max(0, i.gate.Minted())),
+		Connections: i.gate.Tunnels(), AuditSeq: as.Seq, AuditQueue: as.Queued, AuditQueueMax: as.QueueLimit, AuditLost: uint64(max(0, as.Lost)),
 	}
+	g.Pacing(i.pacer.Stats())
+	return g
+}
+
+// queryAudit writes the events of a query, oldest first.
+func (i *instance) queryAudit(ctx context.Context, q admin.AuditQuery, w io.Writer) error {
+	if err := i.audit.Flush(); err != nil {
+		return err
+	}
+	files, err := audit.Files(i.audit.Path())
+	if err != nil {
+		return err
+	}
+	last, err := audit.Last(ctx, files, audit.Query{Since: q.Since, Host: q.Host, Client: q.Client, Reason: q.Reason, Limit: q.Limit}, nil)
+	if err != nil {
+		return err
+	}
+	for _, r := range last {
+		if _, err := w.Write(append(r.Line, '\n')); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // ledgerView is the operator's ledger as the admin API sees it.
@@ -311,7 +327,7 @@ func (v ledgerView) Slow(_ context.Context, host string, subdomains bool, gap ti
 
 // Resume removes an entry.
 func (v ledgerView) Resume(_ context.Context, host string) (bool, error) {
-	removed, err := v.i.ledger.Resume(host)
+	removed, err := v.i.ledger.Resume(host) // its listeners have the pacer forget the back-off
 	return removed != nil, badInput(err)
 }
 

@@ -29,17 +29,18 @@ type instance struct {
 	log  *slog.Logger
 	load func() (*configs.Config, *configs.Sources, error) // reads the configuration again
 
-	db     *stateFile
-	dialer atomic.Pointer[guard.Dialer]
-	pacer  *pacing.Pacer
-	signer *sign.Signer
-	list   *allowlist.List
-	ledger *allowlist.Ledger
-	locks  *allowlist.Locks
-	audit  *audit.Log
-	clock  sign.Clock
-	ca     *proxy.CA
-	gate   *proxy.Gate
+	db      *stateFile
+	dialer  atomic.Pointer[guard.Dialer]
+	pacer   *pacing.Pacer
+	signer  *sign.Signer
+	list    *allowlist.List
+	ledger  *allowlist.Ledger
+	locks   *allowlist.Locks
+	audit   *audit.Log
+	clock   sign.Clock
+	archive *policy.Archive
+	ca      *proxy.CA
+	gate    *proxy.Gate
 
 	started   time.Time
 	listeners listeners
@@ -112,6 +113,7 @@ func openInstance(cfg *configs.Config, src *configs.Sources, log *slog.Logger) (
 	if err != nil {
 		return nil, fmt.Errorf("robots archive: %w", err)
 	}
+	i.archive = archive
 	i.closers = append(i.closers, archive.Close)
 	jobs, err := newJobStore(i.db)
 	if err != nil {
