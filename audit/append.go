@@ -16,6 +16,7 @@ type batch struct {
 	firstTime time.Time
 	written   *ack
 	synced    *ack // set: somebody waits for the disk
+	heads     []*Event
 }
 
 // ack tells waiters how a batch ended.

@@ -59,7 +59,9 @@ type Log struct {
 	lost            int64 // events refused since the last gap event
 	lostFrom        uint64
 	totalLost       int64
-	pushed          []*Event // checkpoints not yet exported
+	heads           []*Event // checkpoints written and not yet exported
+	signed          Head     // last signed
+	exported        Head     // last written to checkpoint_to
 	closed          bool
 
 	subs   []*func(*Event) // never changed in place
@@ -74,7 +76,7 @@ type Log struct {
 	wake, urgent, probe chan struct{}
 	ops                 chan op
 	quit, done          chan struct{}
-	keep                chan struct{} // work for the keeper of sealed files
+	keep, export        chan struct{} // work for the keeper: sealed files, heads
 	keepDone            chan struct{}
 	closing             sync.Once
 	closeErr            error
@@ -98,7 +100,7 @@ func open(c Config, stateDir string, log *slog.Logger, opener func(string) (file
 	l := &Log{
 		path: c.path(stateDir), dir: filepath.Join(stateDir, "audit"), log: log, pending: new(batch),
 		wake: make(chan struct{}, 1), urgent: make(chan struct{}, 1), probe: make(chan struct{}, 1), ops: make(chan op),
-		quit: make(chan struct{}), done: make(chan struct{}), keep: make(chan struct{}, 1), keepDone: make(chan struct{}),
+		quit: make(chan struct{}), done: make(chan struct{}), keep: make(chan struct{}, 1), export: make(chan struct{}, 1), keepDone: make(chan struct{}),
 	}
 	for _, dir := range []string{l.dir, filepath.Dir(l.path)} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {

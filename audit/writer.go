@@ -96,7 +96,6 @@ func (l *Log) work(now time.Time) {
 			l.log.Error("audit: rotate", "error", err)
 		}
 	}
-	l.pushCheckpoints()
 }
 
 // due tells whether a time has come, and forgets it.
@@ -183,12 +182,16 @@ func (l *Log) write(b *batch) error {
 	l.queued -= b.events
 	l.bytes -= len(b.buf)
 	l.full.Store(int64(l.queued))
+	l.heads = append(l.heads, b.heads...)
 	if l.lost > 0 {
 		l.appendGap()
 		signal(l.urgent)
 	}
 	l.mu.Unlock()
 	l.deliver()
+	if len(b.heads) > 0 {
+		signal(l.export)
+	}
 	w.cur = nil
 	b.written.end(nil)
 	b.written = nil
@@ -376,7 +379,6 @@ func (l *Log) finish() {
 			_ = l.flush() // the gap event that says so
 		}
 	}
-	l.pushCheckpoints()
 	if w.f != nil {
 		if cerr := w.f.Close(); err == nil {
 			err = cerr

@@ -56,7 +56,11 @@ func writeLog(t *testing.T, home string) (file string) {
 		refuse("robots-disallow")(e)
 		e.Rule = audit.Rule{Line: 2, Text: "Disallow: /private/", Group: "ExampleBot"}
 	})
-	add("http://cdn.example.net/", func(e *audit.Event) { refuse("address-denied")(e); e.Class = "addr_private"; e.Upstream.IP = "10.0.0.12" })
+	add("http://cdn.example.net/", func(e *audit.Event) {
+		refuse("address-denied")(e)
+		e.Class = "addr_private"
+		e.Upstream.IP = "10.0.0.12"
+	})
 	add("https://busy.example/", refuse("turn-too-far"))
 	add("https://stopped.example/", refuse("site-stopped"))
 	add("https://evil.example/", func(e *audit.Event) { refuse("site-denied")(e); e.Client.Name = "\x1b[31mred\nline" })
