@@ -103,8 +103,11 @@ func (p *parser) line(line int, key string) place {
 }
 
 func (p *parser) add(at place, text string, sentence bool) {
-	if len(p.problems) >= maxTold {
+	switch {
+	case len(p.problems) > maxTold:
 		return
+	case len(p.problems) == maxTold:
+		at, text, sentence = p.line(0, ""), "there are more; these are the first", false
 	}
 	pr := at.problem(text)
 	pr.sentence = sentence
@@ -291,6 +294,9 @@ func (p *parser) merge(s *shape, t *tree, n *yaml.Node, at place, depth int) {
 
 // suggest names the key that was probably meant: a near one here, else the same word elsewhere.
 func (p *parser) suggest(s *shape, word string) (hint, meant string) {
+	if len(p.problems) >= maxTold {
+		return "", ""
+	}
 	names := make([]string, 0, len(s.fields))
 	for _, f := range s.fields {
 		names = append(names, f.name)
