@@ -50,12 +50,9 @@ func NewBoltStore(db *bbolt.DB) (*BoltStore, error) {
 func (b *BoltStore) LoadEntries() (entries []Entry, err error) {
 	err = b.db.View(func(tx *bbolt.Tx) error {
 		return tx.Bucket(bucketLedger).ForEach(func(k, v []byte) error {
-			var e Entry
-			if err := json.Unmarshal(v, &e); err != nil {
-				return fmt.Errorf("entry of %q: %w", k, err)
-			}
-			if e.Host != string(k) || e.Action != ActionStop && e.Action != ActionSlow {
-				return fmt.Errorf("entry of %q is not one of this version", k)
+			e, err := readEntry(string(k), v)
+			if err != nil {
+				return err
 			}
 			entries = append(entries, e)
 			return nil

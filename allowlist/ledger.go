@@ -1,6 +1,7 @@
 package allowlist
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -62,6 +63,17 @@ type LedgerStore interface {
 	LoadEntries() ([]Entry, error)
 	PutEntry(Entry) error
 	DeleteEntry(host string) error
+}
+
+// readEntry decodes an entry as a store keeps it.
+func readEntry(host string, v []byte) (e Entry, err error) {
+	if err := json.Unmarshal(v, &e); err != nil {
+		return e, fmt.Errorf("entry of %q: %w", host, err)
+	}
+	if e.Host != host || e.Action != ActionStop && e.Action != ActionSlow {
+		return e, fmt.Errorf("entry of %q is not one of this version", host)
+	}
+	return e, nil
 }
 
 // Ledger is the operator's ledger of site owners' wishes. Reading it takes no lock.

@@ -36,7 +36,8 @@ func (l *Lock) Whole() bool { return l.URL == "" }
 // Key identifies the lock in a store.
 func (l *Lock) Key() string { return l.Host + "\x00" + l.URL + "\x00" + l.Agent + "\x00" + l.UserAgent }
 
-// LockStore keeps the locks. UpdateLocks returns when both changes are durable, together.
+// LockStore keeps the locks. UpdateLocks returns when both changes are durable, together. LoadLocks may give one lock more
+// than once, as it became.
 type LockStore interface {
 	LoadLocks(each func(Lock)) error
 	UpdateLocks(put []Lock, remove []string) error
@@ -77,18 +78,7 @@ func NewLocks(store LockStore, retain time.Duration, log *slog.Logger) (*Locks, 
 			stale = append(stale, k.Key())
 			return
 		}
-		h := l.host(k.Host)
-		if k.Whole() {
-			h.whole = append(h.whole, k)
-		} else {
-			if len(h.urls[k.URL]) == 0 {
-				l.count++
-			}
-			h.urls[k.URL] = append(h.urls[k.URL], k)
-		}
-		if k.Last.After(h.last) {
-			h.last = k.Last
-		}
+		l.apply(k)
 	})
 	if err == nil && len(stale) > 0 {
 		err = store.UpdateLocks(nil, stale)
@@ -170,6 +160,28 @@ func (l *Locks) Record(u *url.URL, agent, userAgent string, status int, at time.
 		return fmt.Errorf("write the identity lock: %w", err)
 	}
 	return nil
+}
+
+// Apply enters a refusal that another instance recorded, or this one before.
+func (l *Locks) Apply(k Lock) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.apply(k)
+}
+
+func (l *Locks) apply(k Lock) {
+	if !k.Whole() {
+		l.record(k)
+		return
+	}
+	h := l.host(k.Host)
+	if k.Last.After(h.last) {
+		h.last = k.Last
+	}
+	if len(h.urls) > 0 {
+		l.closeHost(k.Host, h)
+	}
+	h.whole, _, _ = enter(h.whole, k)
 }
 
 // record enters a lock in memory and gives what has to be stored; mu is held.

@@ -1,0 +1,124 @@
+package allowlist
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+)
+
+// instance is one of several gates on the same Redis.
+type instance struct {
+	ledger *Ledger
+	locks  *Locks
+	store  *RedisStore
+	seen   chan Change
+}
+
+func newInstance(t *testing.T, addr string) *instance {
+	t.Helper()
+	c := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1})
+	s := NewRedisStore(c, 24*time.Hour)
+	i := &instance{ledger: newLedger(t, s), locks: newLocks(t, s), store: s, seen: make(chan Change, 100)}
+	i.ledger.OnChange(func(c Change) { i.seen <- c })
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.Follow(ctx, i.ledger, i.locks, nil)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+		_ = c.Close()
+	})
+	return i
+}
+
+func (i *instance) change(t *testing.T) Change {
+	t.Helper()
+	select {
+	case c := <-i.seen:
+		return c
+	case <-time.After(5 * time.Second):
+		t.Fatal("no change seen")
+		return Change{}
+	}
+}
+
+func TestRedisLedger(t *testing.T) {
+	m := miniredis.RunT(t)
+	a, b := newInstance(t, m.Addr()), newInstance(t, m.Addr())
+	e, err := a.ledger.Stop(Entry{Host: "x.example", Subdomains: true, Reason: "r"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	if c := b.change(t); c.After == nil || !c.After.equal(&e) {
+		t.Fatalf("%+v", c)
+	}
+	if d := time.Since(start); d > time.Second {
+		t.Errorf("in force after %s", d)
+	}
+	if _, ok := b.ledger.Get("www.x.example"); !ok {
+		t.Error("the other's stop is not in force")
+	}
+	if _, err := b.ledger.Resume("x.example"); err != nil {
+		t.Fatal(err)
+	}
+	a.change(t) // its own
+	if c := a.change(t); c.After != nil || c.Host != "x.example" {
+		t.Fatalf("%+v", c)
+	}
+	if _, err := a.ledger.Slow(Entry{Host: "y.example", Gap: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	late := newInstance(t, m.Addr())
+	if e, ok := late.ledger.Get("y.example"); !ok || e.Gap != time.Minute {
+		t.Error("a new instance does not know the ledger")
+	}
+	// Redis away: what is known holds, and a wish that cannot be kept is an error.
+	m.SetError("LOADING")
+	if _, err := a.ledger.Stop(Entry{Host: "z.example"}); err == nil {
+		t.Error("a wish was taken that is kept nowhere")
+	}
+	if _, ok := a.ledger.Get("y.example"); !ok {
+		t.Error("forgotten")
+	}
+	m.SetError("")
+	if _, err := a.ledger.Stop(Entry{Host: "z.example"}); err != nil {
+		t.Fatal(err)
+	}
+	for c := b.change(t); c.Host != "z.example"; c = b.change(t) {
+	}
+	m.HSet(redisLedger, "bad.example", "{")
+	if _, err := NewLedger(NewRedisStore(redis.NewClient(&redis.Options{Addr: m.Addr()}), time.Hour), nil); err == nil {
+		t.Error("a stop was lost without an error")
+	}
+}
+
+func TestRedisLocks(t *testing.T) {
+	m := miniredis.RunT(t)
+	a, b := newInstance(t, m.Addr()), newInstance(t, m.Addr())
+	record(t, a.locks, "https://x.example/1", "crawl", "", 403)
+	for i := range maxLockedURLs + 1 {
+		record(t, a.locks, fmt.Sprintf("https://big.example/%d", i), "crawl", "", 403)
+	}
+	deadline := time.After(10 * time.Second)
+	for !locked(b.locks, "https://big.example/other", "answer", "") || !locked(b.locks, "https://x.example/1", "answer", "") {
+		select {
+		case <-deadline:
+			t.Fatal("the other's refusals do not hold")
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	for _, i := range []*instance{b, newInstance(t, m.Addr())} {
+		if !locked(i.locks, "https://x.example/1", "answer", "") || !locked(i.locks, "https://big.example/other", "answer", "") ||
+			locked(i.locks, "https://big.example/other", "crawl", "") || locked(i.locks, "https://x.example/2", "answer", "") {
+			t.Error("another state than the recorder's")
+		}
+	}
+}
