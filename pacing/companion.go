@@ -23,7 +23,7 @@ type Companion struct {
 type Ticket struct {
 	p         *Pacer
 	name      string
-	seq       uint64
+	seq       uint32
 	kind      Kind
 	hops      int16
 	target    uint64
@@ -41,17 +41,17 @@ type recent struct {
 }
 
 const (
-	maxRecent = 64
+	maxRecent = 32 // a gap of one second makes thirty in the default window
 	stillOpen = math.MaxInt64
 )
 
 // pageTurn remembers by hash only, so that it costs no strings.
 type pageTurn struct {
-	seq       uint64
 	page      uint64 // client and URL
 	target    uint64 // client and Location, 0: none
 	end       int64
 	notBefore int64
+	seq       uint32
 	riders    int32
 	hops      int16
 	answered  bool // with 2xx or 304
@@ -68,10 +68,10 @@ func (r *recent) add(t pageTurn) {
 	r.pos = (r.pos + 1) % maxRecent
 }
 
-func (r *recent) find(seq uint64) *pageTurn {
-	for i := range r.l {
-		if r.l[i].seq == seq {
-			return &r.l[i]
+func (r *recent) find(seq uint32) *pageTurn {
+	for i := range r.l { // the latest first
+		if t := &r.l[(r.pos+len(r.l)-1-i)%len(r.l)]; t.seq == seq {
+			return t
 		}
 	}
 	return nil
@@ -81,19 +81,16 @@ func (r *recent) find(seq uint64) *pageTurn {
 func (r *recent) newest(ok func(*pageTurn) bool) *pageTurn {
 	var found *pageTurn
 	for i := range r.l {
-		if t := &r.l[i]; (found == nil || t.seq > found.seq) && ok(t) {
+		if t := &r.l[i]; (found == nil || int32(t.seq-found.seq) > 0) && ok(t) {
 			found = t
 		}
 	}
 	return found
 }
 
-func (r *recent) drop(seq uint64) {
-	for i := range r.l {
-		if r.l[i].seq == seq {
-			r.l[i] = pageTurn{end: never}
-			return
-		}
+func (r *recent) drop(seq uint32) {
+	if t := r.find(seq); t != nil {
+		*t = pageTurn{end: never}
 	}
 }
 

@@ -13,7 +13,7 @@ func (p *Pacer) takeWide(ctx context.Context, t *Turn, r *Request, deadline int6
 		w := t.host.want
 		w.gap = max(w.gap, r.Slow)
 		t.wide = append(t.wide, part{name: domainName(r.DomainKey), turn: t, wide: true, want: w})
-		if err := p.take(ctx, &t.wide[0], r, r.Key, deadline); err != nil {
+		if err := p.take(ctx, &t.wide[0], r, r.Key, deadline, 0); err != nil {
 			t.wide = t.wide[:0]
 			return err
 		}
@@ -22,7 +22,7 @@ func (p *Pacer) takeWide(ctx context.Context, t *Turn, r *Request, deadline int6
 		n := len(t.wide)
 		w := want{class: classRider, parallel: int32(p.c.IPParallel)} //nolint:gosec // a small count
 		t.wide = append(t.wide, part{name: addrName(r.Addr), turn: t, wide: true, address: true, want: w})
-		if err := p.take(ctx, &t.wide[n], r, r.Key, deadline); err != nil {
+		if err := p.take(ctx, &t.wide[n], r, r.Key, deadline, 0); err != nil {
 			t.wide = t.wide[:n]
 			return err
 		}

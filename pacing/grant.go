@@ -6,11 +6,13 @@ import (
 )
 
 // take waits for one key's share of a turn. At its end pt is linked to its key and the time of the grant is noted in its
-// turn.
-func (p *Pacer) take(ctx context.Context, pt *part, r *Request, client string, deadline int64) error {
+// turn. now may be 0: not known.
+func (p *Pacer) take(ctx context.Context, pt *part, r *Request, client string, deadline, now int64) error {
 	s := p.shard(pt.name)
-	s.mu.Lock()
-	now := p.now()
+	if now == 0 || !s.mu.TryLock() {
+		s.mu.Lock()
+		now = p.now()
+	}
 	if p.closed.Load() {
 		s.mu.Unlock()
 		return p.refused(p.busy(Overloaded, ClassClosed, now+int64(overloadRetry), now))
@@ -132,9 +134,9 @@ func (p *Pacer) grant(s *shard, k *entry, pt *part, now int64) {
 }
 
 // owed is the gap that a request has to keep, and its source.
-func (k *entry) owed(c *Config, w *want) (time.Duration, string) {
+func (k *entry) owed(c *Config, w *want) (time.Duration, source) {
 	if w.class == classRider || w.class == classRedirect || w.free {
-		return 0, ""
+		return 0, fromNothing
 	}
 	g := max(k.endGap, w.gap)
 	d, level := max(k.delay, w.delay), k.endLevel
@@ -144,15 +146,15 @@ func (k *entry) owed(c *Config, w *want) (time.Duration, string) {
 	all := c.gap(g, k.slow, d, level)
 	switch {
 	case all == 0:
-		return 0, ""
+		return 0, fromNothing
 	case level > 0:
-		return all, "slowed"
+		return all, fromLevel
 	case d >= g && d >= k.slow:
-		return all, "robots"
+		return all, fromRobots
 	case k.slow > g:
-		return all, "ledger"
+		return all, fromLedger
 	}
-	return all, "gap"
+	return all, fromGap
 }
 
 // join queues a waiter, or says at once that its turn cannot come in time.

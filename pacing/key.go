@@ -22,10 +22,10 @@ type entry struct {
 // ext is the part of a key that most keys never need.
 type ext struct {
 	queues
-	pages
 	recent recent
-	timer  *time.Timer
-	asker  *asker // with Redis: who asks for the head of the queues
+	pages
+	timer *time.Timer
+	asker *asker // with Redis: who asks for the head of the queues
 
 	// The rest is the mirror of the store, with Redis.
 	remote  *part // who holds the turn at another instance
@@ -55,11 +55,11 @@ type part struct {
 	k       *entry
 	name    string
 	lease   *lease // with Redis, unless it rides
-	far     bool   // the store gave it
 	granted int64  // of a rider: the server's clock
 	next    *part
 	wide    bool // a domain or an address
 	address bool
+	far     bool // the store gave it
 }
 
 func (k *entry) link(pt *part) {
@@ -197,8 +197,10 @@ func (k *entry) next(c *Config, now int64) *waiter {
 func (q *queues) pop(w *waiter) {
 	switch w.class {
 	case classPage:
+		q.n--
 		q.pages.pop()
 	case classRider:
+		q.n--
 		q.riders.pop()
 	default:
 		q.remove(w)
@@ -251,19 +253,22 @@ func (k *entry) settled(c *Config, now int64) bool {
 	if k.bad() > 0 {
 		return false
 	}
-	if k.ext == nil {
+	return k.slim(c, now)
+}
+
+// slim lets go of what a key needed for a while; it reports whether nothing of it is left.
+func (k *entry) slim(c *Config, now int64) bool {
+	x := k.ext
+	if x == nil {
 		return true
 	}
-	if k.ext.len() > 0 || k.ext.asker != nil {
+	x.pages.prune(now)
+	x.recent.prune(now, int64(c.CompanionWindow))
+	if k.turns != nil || x.len() > 0 || x.asker != nil || len(x.pages.m) > 0 || len(x.recent.l) > 0 {
 		return false
 	}
-	k.ext.pages.prune(now)
-	k.ext.recent.prune(now, int64(c.CompanionWindow))
-	if len(k.ext.pages.m) > 0 || len(k.ext.recent.l) > 0 {
-		return false
-	}
-	if k.ext.timer != nil {
-		k.ext.timer.Stop()
+	if x.timer != nil {
+		x.timer.Stop()
 	}
 	k.ext = nil
 	return true

@@ -89,8 +89,8 @@ func (l *lease) lose() {
 	t := l.pt.turn
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.cancel != nil {
-		t.cancel(&LeaseLost{l.pt.name})
+	if t.life != nil {
+		t.life.cancel(&LeaseLost{l.pt.name})
 	}
 }
 

@@ -18,7 +18,7 @@ type shard struct {
 	m     map[string]*entry
 	peak  int                 // most keys since the map was made
 	dirty map[string]struct{} // changed since the last write to disk
-	seq   uint64              // page turns, see companion.go
+	seq   uint32              // page turns, see companion.go
 	count [hostStates]int     // what the last sweep saw
 	_     [24]byte
 }
@@ -62,7 +62,8 @@ func (p *Pacer) sweep(s *shard) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := p.now()
-	margin := p.widest.Load() // a profile with a wider gap must still find the last end
+	// The next request may come from a profile with a wider gap or an agent with a delay: it must still find the last end.
+	margin := max(p.widest.Load(), int64(p.c.CompanionWindow))
 	s.count = [hostStates]int{}
 	for name, k := range s.m {
 		if now >= k.lastEnd+margin && now >= k.robotsEnd+margin && k.settled(&p.c, now) {
@@ -73,6 +74,7 @@ func (p *Pacer) sweep(s *shard) {
 			p.keys.Add(-1)
 			continue
 		}
+		k.slim(&p.c, now)
 		if k.saved && !k.dirty && !k.owes(&p.c, now) {
 			p.markDirty(s, name, k)
 		}

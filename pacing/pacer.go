@@ -31,7 +31,7 @@ type Pacer struct {
 	shards  [shards]shard
 	keys    atomic.Int64
 	waiting atomic.Int64
-	widest  atomic.Int64 // the widest gap seen: a key is remembered for so long
+	widest  atomic.Int64 // the widest profile gap seen
 	closed  atomic.Bool
 	slack   int64 // how long after a deadline it counts as past
 	store   Store
@@ -148,15 +148,14 @@ func (p *Pacer) acquire(ctx context.Context, r *Request) (*Turn, error) {
 	arrived := p.now()
 	t := &Turn{p: p, kind: r.Kind, client: r.Client, url: r.URL, ticket: r.Ticket}
 	deadline := arrived + int64(min(max(r.Wait, 0), maxWait))
-	// The next request may come from a profile with a wider gap or from an agent with a delay of its own.
-	if w := int64(max(r.Gap, min(r.Delay, p.c.CompanionWindow))); w > p.widest.Load() {
-		p.widest.Store(w)
+	if int64(r.Gap) > p.widest.Load() {
+		p.widest.Store(int64(r.Gap))
 	}
 	if r.Ticket != nil {
 		t.hops = r.Ticket.hops
 	}
 	t.host.name, t.host.turn, t.host.want = r.Key, t, p.want(r)
-	err := p.take(ctx, &t.host, r, r.Client, deadline)
+	err := p.take(ctx, &t.host, r, r.Client, deadline, arrived)
 	if err != nil {
 		return nil, err
 	}

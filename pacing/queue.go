@@ -128,13 +128,15 @@ func (l *list) remove(w *waiter) bool {
 
 // queues are the four queues of a key.
 type queues struct {
+	n                 int // all of them
 	robots, redirects list
 	pages, riders     ring
 }
 
-func (q *queues) len() int { return len(q.robots) + len(q.redirects) + q.pages.n + q.riders.n }
+func (q *queues) len() int { return q.n }
 
 func (q *queues) push(w *waiter) {
+	q.n++
 	switch w.class {
 	case classRobots:
 		q.robots = append(q.robots, w)
@@ -148,6 +150,14 @@ func (q *queues) push(w *waiter) {
 }
 
 func (q *queues) remove(w *waiter) bool {
+	ok := q.take(w)
+	if ok {
+		q.n--
+	}
+	return ok
+}
+
+func (q *queues) take(w *waiter) bool {
 	switch w.class {
 	case classRobots:
 		return q.robots.remove(w)

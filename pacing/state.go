@@ -52,12 +52,12 @@ func (s *state) levelNow(c *Config, now int64) uint8 {
 
 // want is what counts of a request for its moment: its class and its profile's gap.
 type want struct {
-	class     class
-	free      bool          // robots.txt without a gap
-	gap       time.Duration // the profile's, the operator's included
+	gap       time.Duration // the profile's
 	delay     time.Duration
 	notBefore int64 // of a redirect: the Retry-After of its 3xx
 	parallel  int32
+	class     class
+	free      bool // robots.txt without a gap
 }
 
 // class says which queue a request stands in.

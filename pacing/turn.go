@@ -10,25 +10,44 @@ import (
 // Turn is the right to send one request now. It ends with Done.
 type Turn struct {
 	p       *Pacer
-	kind    Kind
-	ended   atomic.Bool
 	host    part
 	wide    []part // domain, address
 	client  string
 	url     string
-	record  uint64 // of the page turn, see companion.go
-	hops    int16
+	record  uint32 // of the page turn, see companion.go
 	ticket  *Ticket
 	granted int64
 	waited  time.Duration
 	owed    time.Duration
-	source  string
+	mu      sync.Mutex
+	life    *life // once Context was asked for
+	ended   atomic.Bool
+	hops    int16
+	kind    Kind
+	source  source
+}
 
-	mu     sync.Mutex
-	ctx    context.Context
+// life is a turn's context.
+type life struct {
+	context.Context
 	cancel context.CancelCauseFunc
 	timer  *time.Timer
 }
+
+// source is where a gap comes from.
+type source uint8
+
+const (
+	fromNothing source = iota
+	fromGap
+	fromLedger
+	fromRobots
+	fromLevel
+)
+
+var sourceNames = [...]string{"", "gap", "ledger", "robots", "slowed"}
+
+func (s source) String() string { return sourceNames[s] }
 
 // Kind is the kind the turn was granted for.
 func (t *Turn) Kind() Kind { return t.kind }
@@ -38,7 +57,7 @@ func (t *Turn) Waited() time.Duration { return t.waited }
 
 // Owed is the gap that was in force before this turn, and where it comes from: gap (the profile), ledger (the operator),
 // robots (Crawl-delay or Request-rate), slowed (a pace level doubled it), or "" when none applied (riders, redirects).
-func (t *Turn) Owed() (gap time.Duration, source string) { return t.owed, t.source }
+func (t *Turn) Owed() (gap time.Duration, source string) { return t.owed, t.source.String() }
 
 // Riding reports whether the request goes without a turn of its own.
 func (t *Turn) Riding() bool { return t.host.class == classRider }
@@ -48,25 +67,26 @@ func (t *Turn) Riding() bool { return t.host.class == classRider }
 func (t *Turn) Context() context.Context {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.ctx != nil {
-		return t.ctx
+	if t.life != nil {
+		return t.life
 	}
-	t.ctx, t.cancel = context.WithCancelCause(context.Background())
+	ctx, cancel := context.WithCancelCause(context.Background())
+	t.life = &life{Context: ctx, cancel: cancel}
 	switch {
 	case t.ended.Load():
-		t.cancel(context.Canceled)
+		cancel(context.Canceled)
 	case t.lost() != "":
-		t.cancel(&LeaseLost{t.lost()})
+		cancel(&LeaseLost{t.lost()})
 	case !t.Riding():
 		left := t.p.c.TurnLimit - time.Duration(t.p.now()-t.granted)
-		t.timer = time.AfterFunc(left, func() {
+		t.life.timer = time.AfterFunc(left, func() {
 			if !t.ended.Load() {
 				t.p.CountOverrun("turn_limit")
-				t.cancel(&Overrun{"turn_limit"})
+				cancel(&Overrun{"turn_limit"})
 			}
 		})
 	}
-	return t.ctx
+	return t.life
 }
 
 // Held reports, right before the first byte goes out, whether the turn is still ours. It costs nothing without Redis.
@@ -118,11 +138,11 @@ func (t *Turn) Done(o Outcome) {
 		return
 	}
 	t.mu.Lock()
-	if t.timer != nil {
-		t.timer.Stop()
-	}
-	if t.cancel != nil {
-		t.cancel(context.Canceled)
+	if l := t.life; l != nil {
+		if l.timer != nil {
+			l.timer.Stop()
+		}
+		l.cancel(context.Canceled)
 	}
 	t.mu.Unlock()
 	t.p.finish(t, &o)

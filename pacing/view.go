@@ -66,7 +66,8 @@ func (p *Pacer) peek(r *Request, name string, wide bool) View {
 		w.class, w.parallel = classRider, int32(p.c.CompanionParallel) //nolint:gosec // a small count
 	}
 	v := View{Known: known, Delay: max(k.delay, w.delay), Level: int(k.levelNow(&p.c, now)), Fails: int(k.fails), Waiting: k.waiting(), Riders: int(k.riders)}
-	v.Gap, v.Source = k.owed(&p.c, &w.want)
+	gap, src := k.owed(&p.c, &w.want)
+	v.Gap, v.Source = gap, src.String()
 	for pt := k.turns; pt != nil; pt = pt.next {
 		v.InFlight++
 	}
