@@ -21,70 +21,6 @@ const (
 	tmpPrefix  = ".tmp-"
 )
 
-// Version is one line of the archive's index: what a fetch of one file found, and how long it was used. A later line
-// with the same URL, agent and Effective replaces the one before: the file was read again and had not changed.
-type Version struct {
-	Host      string    `json:"host"`      // with port, unless it is the scheme's default
-	Effective time.Time `json:"effective"` // when this version was first seen
-	Status    int       `json:"status"`    // 0: unreachable, or no file of the site (a bot check)
-	File      string    `json:"file"`      // the body, relative to the archive; "" without one
-	SHA256    string    `json:"sha256"`
-
-	URL        string    `json:"url"`
-	Agent      string    `json:"agent"`
-	Class      string    `json:"class"`
-	Reason     string    `json:"reason,omitempty"` // for a failure
-	HTTPStatus int       `json:"http_status"`
-	Fetched    time.Time `json:"fetched"` // when it was last read or confirmed
-	Until      time.Time `json:"until"`   // not asked for again before
-	Bytes      int64     `json:"bytes,omitempty"`
-	Hops       int       `json:"hops,omitempty"`
-	Final      string    `json:"final,omitempty"`
-	ETag       string    `json:"etag,omitempty"`
-	Modified   string    `json:"last_modified,omitempty"`
-	Truncated  bool      `json:"truncated,omitempty"`
-	Failures   int       `json:"failures,omitempty"`
-	Note       string    `json:"note,omitempty"`
-	Good       *Version  `json:"good,omitempty"` // for a failure: the last version that could be read
-}
-
-// same tells whether b is the same version as v, read again.
-func (v *Version) same(b *Version) bool {
-	return v.URL == b.URL && v.Agent == b.Agent && v.Effective.Equal(b.Effective) && v.SHA256 == b.SHA256 && v.Class == b.Class
-}
-
-func versionOf(k key, c *copied) *Version {
-	v := &Version{
-		Host: k.host, URL: k.url(), Agent: k.agent, Class: c.class, Status: c.status, HTTPStatus: c.status, SHA256: c.sha,
-		Effective: c.from, Fetched: c.fetched, Until: c.expires, Hops: c.hops, Final: c.final, ETag: c.etag,
-		Modified: c.modified, Truncated: c.truncated, Bytes: c.bytes,
-	}
-	if v.SHA256 != "" {
-		v.File = bodyFile(v.SHA256)
-	}
-	return v
-}
-
-func (v *Version) copied(token string, fallback []string) *copied {
-	return &copied{
-		class: v.Class, token: token, fallback: fallback, status: v.HTTPStatus, sha: v.SHA256, from: v.Effective,
-		fetched: v.Fetched, expires: v.Until, final: v.Final, etag: v.ETag, modified: v.Modified, hops: v.Hops,
-		truncated: v.Truncated, bytes: v.Bytes,
-	}
-}
-
-func (v *Version) failure(cause error) *failure {
-	return &failure{
-		class: v.Class, reason: v.Reason, status: v.HTTPStatus, at: v.Fetched, next: v.Until, count: v.Failures,
-		note: v.Note, cause: cause,
-	}
-}
-
-func (v *Version) isGood() bool { return (&outcome{class: v.Class}).good() }
-
-// bodyFile is where a body is kept, relative to the archive.
-func bodyFile(sha string) string { return bodiesName + "/" + sha[:2] + "/" + sha + ".txt" }
-
 // Archive keeps every version of every robots.txt that was read: each body once, named by its SHA-256, and one line
 // per fetch in index.jsonl. What it returned from was synced to disk. It is safe for concurrent use, by one process.
 type Archive struct {
@@ -176,20 +112,6 @@ func scanIndex(r io.ReaderAt, f func(v *Version, off int64, n int)) (end int64, 
 		}
 		end += int64(len(line))
 	}
-}
-
-// valid tells whether a line can be used; a body's name in particular must not lead out of the archive.
-func (v *Version) valid() bool {
-	if v.URL == "" || v.Effective.IsZero() || v.Class == "" {
-		return false
-	}
-	if v.SHA256 == "" {
-		return v.File == ""
-	}
-	if len(v.SHA256) != 64 || strings.Trim(v.SHA256, "0123456789abcdef") != "" {
-		return false
-	}
-	return v.File == bodyFile(v.SHA256) && (v.Good == nil || v.Good.valid())
 }
 
 // hashKey is FNV-1a; a collision is noticed when the line is read.
@@ -366,61 +288,4 @@ func (a *Archive) Close() error {
 	}
 	a.closed = true
 	return a.index.Close()
-}
-
-// restore compiles the last version of a file, as long as it is good for anything.
-func (a *Archive) restore(k key, token string, fallback []string) (*state, error) {
-	v, ok := a.Latest(k.url(), k.agent)
-	if !ok || time.Since(v.Fetched) > 30*maxAge {
-		return nil, nil
-	}
-	return a.compile(&v, token, fallback)
-}
-
-// restoreAt compiles the version in force at a moment.
-func (a *Archive) restoreAt(k key, t time.Time, token string, fallback []string) (*state, error) {
-	v, ok := a.At(k.url(), k.agent, t)
-	if !ok {
-		return nil, nil
-	}
-	return a.compile(&v, token, fallback)
-}
-
-func (a *Archive) compile(v *Version, token string, fallback []string) (*state, error) {
-	st := &state{}
-	good := v
-	if !v.isGood() {
-		st.fail = v.failure(nil)
-		good = v.Good
-	}
-	if good == nil {
-		return st, nil
-	}
-	c := good.copied(token, fallback)
-	if c.class == ClassNoMatch {
-		body, err := readBodyFile(a.dir, c.sha)
-		if err != nil {
-			return nil, err
-		}
-		c.group, c.named = compileBody(body, token, fallback)
-	}
-	st.good = c
-	return st, nil
-}
-
-// readBodyFile reads a body, and refuses one whose bytes are not those of its name.
-func readBodyFile(dir, sha string) ([]byte, error) {
-	f, err := os.Open(filepath.Join(dir, filepath.FromSlash(bodyFile(sha))))
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }()
-	body, err := io.ReadAll(io.LimitReader(f, MaxBody+2))
-	if err != nil {
-		return nil, err
-	}
-	if got := hexSum(body); got != sha {
-		return nil, fmt.Errorf("archived body %s is damaged", sha)
-	}
-	return body, nil
 }

@@ -4,9 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"os"
 	"slices"
@@ -234,18 +232,6 @@ func (t *robotsTest) read(f *robotsFlags, stdin io.Reader) error {
 	return nil
 }
 
-// robotsVerdict is one line of `robots test --json`.
-type robotsVerdict struct {
-	Allowed    bool              `json:"allowed"`
-	Reason     string            `json:"reason"`
-	Rule       *string           `json:"rule"`
-	Line       *int              `json:"line"`
-	Group      *string           `json:"group"`
-	CrawlDelay *float64          `json:"crawl_delay_s"`
-	Signals    map[string]string `json:"signals"`
-	Sitemaps   []string          `json:"sitemaps"`
-}
-
 func (a *app) robotsTest(ctx context.Context, t *robotsTest, f *robotsFlags, urls []string) error {
 	enc := json.NewEncoder(a.stdout)
 	enc.SetEscapeHTML(false)
@@ -324,155 +310,4 @@ func ignored(raw string) policy.Verdict {
 		v = policy.Verdict{Allowed: true, Reason: policy.ReasonOK, Class: policy.ClassNotConsulted}
 	}
 	return v
-}
-
-// robotsScript plays the site: it answers with the responses in order. A redirect to an address or port that the gate
-// would not connect to is refused as the gate does.
-type robotsScript struct {
-	answers []robotsAnswer
-	guard   *guard.Dialer
-	next    int
-	body    []byte
-}
-
-func (s *robotsScript) Fetch(_ context.Context, r policy.FetchRequest) (*policy.FetchResponse, error) {
-	if r.Hop > 0 {
-		if err := s.allowed(r.URL); err != nil {
-			return nil, &policy.FetchError{Reason: "address-denied", Err: err}
-		}
-	}
-	if s.next == len(s.answers) {
-		return nil, errors.New("no response left")
-	}
-	a := s.answers[s.next]
-	s.next++
-	switch a.Error {
-	case "":
-	case "dns":
-		return nil, &policy.FetchError{Reason: "dns-failed", Class: "dns_error", Err: errors.New("does not resolve")}
-	case "tls":
-		return nil, &policy.FetchError{Reason: "upstream-tls", Class: "tls_failed", Err: errors.New("TLS failed")}
-	default:
-		return nil, &policy.FetchError{Reason: "upstream-failed", Err: errors.New(a.Error)}
-	}
-	h := http.Header{}
-	for k, v := range a.Headers {
-		h.Set(k, v)
-	}
-	s.body = []byte(a.Body)
-	return &policy.FetchResponse{Status: a.Status, Header: h, Body: io.NopCloser(strings.NewReader(a.Body))}, nil
-}
-
-// allowed judges a redirect's target as far as that goes without the network: its port, and its host if it is an address.
-func (s *robotsScript) allowed(u *url.URL) error {
-	h, err := guard.ParseHost(u.Host[:len(u.Host)-len(portSuffix(u))])
-	if err != nil {
-		return err
-	}
-	port := uint16(80)
-	if u.Scheme == "https" {
-		port = 443
-	}
-	if p := u.Port(); p != "" {
-		n, err := strconv.ParseUint(p, 10, 16)
-		if err != nil {
-			return err
-		}
-		port = uint16(n)
-	}
-	if err := s.guard.CheckPort(h, port); err != nil {
-		return err
-	}
-	if !h.IsLiteral() {
-		return nil
-	}
-	return s.guard.CheckHost(h, port)
-}
-
-func portSuffix(u *url.URL) string {
-	if p := u.Port(); p != "" {
-		return ":" + p
-	}
-	return ""
-}
-
-func jsonVerdict(v policy.Verdict) robotsVerdict {
-	out := robotsVerdict{Allowed: v.Allowed, Reason: v.Class, Signals: v.Signals, Sitemaps: v.Sitemaps}
-	if v.Rule != "" {
-		out.Rule, out.Line = &v.Rule, &v.Line
-	}
-	if v.Group != "" {
-		out.Group = &v.Group
-	}
-	if v.DelaySource != "" {
-		s := v.Delay.Seconds()
-		out.CrawlDelay = &s
-	}
-	if out.Signals == nil {
-		out.Signals = map[string]string{}
-	}
-	if out.Sitemaps == nil {
-		out.Sitemaps = []string{}
-	}
-	return out
-}
-
-// printRobotsVerdict is the answer for people: the word, the class and the URL, then what decided.
-func printRobotsVerdict(w io.Writer, raw string, v policy.Verdict) error {
-	word := "refused"
-	if v.Allowed {
-		word = "allowed"
-	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s   %s   %s\n", word, v.Class, printable(raw))
-	if v.Rule != "" {
-		fmt.Fprintf(&b, "  rule      %s   line %d\n", printable(v.Rule), v.Line)
-	}
-	switch v.Group {
-	case "":
-	case "*":
-		fmt.Fprintf(&b, "  group     User-agent: *   line %d   (no group names the agent)\n", v.GroupLine)
-	default:
-		fmt.Fprintf(&b, "  group     User-agent: %s   line %d   (own group: rules for * do not apply)\n", v.Group, v.GroupLine)
-	}
-	if v.DelaySource != "" {
-		fmt.Fprintf(&b, "  pace      one request per %v: %s, line %d\n", v.Delay, v.DelaySource, v.DelayLine)
-	}
-	for _, k := range []string{"search", "ai-input", "ai-train", "use"} {
-		if s := v.Signals[k]; s != "" {
-			fmt.Fprintf(&b, "  signal    %s=%s\n", k, s)
-		}
-	}
-	for _, s := range v.Sitemaps {
-		fmt.Fprintf(&b, "  sitemap   %s\n", printable(s))
-	}
-	for _, n := range v.Notes {
-		fmt.Fprintf(&b, "  note      %s\n", printable(n))
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
-}
-
-// printable quotes what could steer a terminal.
-func printable(s string) string {
-	if q := strconv.Quote(s); q != `"`+s+`"` {
-		return q
-	}
-	return s
-}
-
-// printIgnored lists the lines without effect on stderr, as FILE:LINE: reason: text.
-func (a *app) printIgnored(file string, body []byte) {
-	_, lines := policy.Lint(body)
-	for _, l := range lines {
-		at := file
-		if l.Line > 0 {
-			at += ":" + strconv.Itoa(l.Line)
-		}
-		if l.Text == "" {
-			fmt.Fprintf(a.stderr, "%s: %s\n", at, l.Reason)
-			continue
-		}
-		fmt.Fprintf(a.stderr, "%s: %s: %s\n", at, l.Reason, printable(l.Text))
-	}
 }
