@@ -44,13 +44,13 @@ func (l *List) findGrant(s *scope, r *Request, u *url.URL, now time.Time) (Admis
 	if s.redirects {
 		g, ok := l.grants.get(appendURL(grantKey(buf[:0], kindRedirect, s.name), u), now)
 		if ok && g.gen == s.gen && (read || !g.readOnly) && (!g.part || !isDocument(r)) {
-			return Admission{Grant: GrantRedirects, Entry: "a redirect of an admitted page", hops: g.hops, part: g.part}, true
+			return Admission{Grant: GrantRedirects, Entry: "a redirect of an admitted page", hops: g.hops, part: g.part, leaf: g.readOnly}, true
 		}
 	}
 	if s.files && read {
 		g, ok := l.grants.get(appendURL(grantKey(buf[:0], kindFile, s.name), u), now)
 		if ok && g.gen == s.gen {
-			return Admission{Grant: GrantFiles, Entry: "a file that an admitted page links to", hops: g.hops}, true
+			return Admission{Grant: GrantFiles, Entry: "a file that an admitted page links to", hops: g.hops, leaf: true}, true
 		}
 	}
 	return Admission{}, false
@@ -109,7 +109,7 @@ func (l *List) ObserveRedirect(r Request, a Admission, location *url.URL) {
 	if n, _ := s.match(u); n != 0 {
 		return
 	}
-	g := grant{hops: hops, readOnly: a.Grant == GrantFiles, part: a.part || a.Grant == GrantSubresources}
+	g := grant{hops: hops, readOnly: a.leaf, part: a.part || a.Grant == GrantSubresources}
 	l.addGrant(s, kindRedirect, u, g, time.Now())
 }
 

@@ -23,7 +23,7 @@ const maxPageBytes = 2 << 20
 // HTML, or a part of a page, widens nothing further.
 func (l *List) ObserveHTML(r Request, a Admission, contentEncoding string) io.WriteCloser {
 	s := l.state.Load().clients[r.Client]
-	if s == nil || s.open || r.URL == nil || a.part || !a.Listed && a.Grant != GrantRedirects {
+	if s == nil || s.open || r.URL == nil || a.part || a.leaf || !a.Listed && a.Grant != GrantRedirects {
 		return nil
 	}
 	u, err := normalise(r.URL)

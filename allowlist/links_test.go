@@ -145,7 +145,9 @@ func TestFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.ObserveRedirect(r, a, mustParse("https://store.example/r"))
-		wantCheck(t, l, "https://store.example/r", "")
+		if a := wantCheck(t, l, "https://store.example/r", ""); l.ObserveHTML(Request{Client: "c", URL: mustParse("https://store.example/r")}, a, "") != nil {
+			t.Error("what a file redirects to teaches links")
+		}
 		if _, err := l.Check(Request{Client: "c", URL: mustParse("https://store.example/r"), Method: "POST"}); err == nil {
 			t.Error("a POST where a file redirects")
 		}

@@ -42,17 +42,19 @@ type Admission struct {
 	Grant  string // "", redirects, files or subresources
 
 	hops int
-	part bool
+	part bool // a part of a page: never a document
+	leaf bool // a file, or where one redirects to: what it holds widens nothing further
 }
 
 // The classes of a denial. All are the reason `site-denied`.
 const (
-	HostDenied     = "host_denied"          // on a list of closed hosts
-	SiteNotAllowed = "site_not_allowed"     // no entry for the host
-	PathNotAllowed = "path_not_allowed"     // entries for the host, none for this URL
-	PageNotOpen    = "page_not_open"        // another host's document inside a page, or a file whose page is not open
-	SitemapUnread  = "sitemap_not_read"     // the sitemap that might list the URL could not be read yet
-	wordsOpen      = "open mode"            //
+	HostDenied     = "host_denied"      // on a list of closed hosts
+	SiteNotAllowed = "site_not_allowed" // no entry for the host
+	PathNotAllowed = "path_not_allowed" // entries for the host, none for this URL
+	PageNotOpen    = "page_not_open"    // another host's document inside a page, or a file whose page is not open
+	SitemapUnread  = "sitemap_not_read" // the sitemap that might list the URL could not be read yet
+	wordsOpen      = "open mode"        //
+	denyAll        = "egress.deny_hosts"
 	wordsAny       = "profile (sites: any)" //
 )
 
@@ -125,7 +127,7 @@ func (l *List) Reload(c Config) error {
 	old := l.state.Load()
 	next := &state{config: c, clients: make(map[string]*scope, len(c.Clients))}
 	var err error
-	if next.deny, err = compileDeny(c.DenyHosts, "deny_hosts"); err != nil {
+	if next.deny, err = compileDeny(c.DenyHosts, denyAll); err != nil {
 		return err
 	}
 	before := map[string]*ClientConfig{}

@@ -85,7 +85,7 @@ func compile(c *ClientConfig, sitemapFor func(*url.URL) *sitemap) (*scope, error
 		}
 	}
 	var err error
-	if s.deny, err = compileDeny(c.DenyHosts, "deny_hosts of "+c.Name); err != nil {
+	if s.deny, err = compileDeny(c.DenyHosts, "deny_hosts of client "+c.Name); err != nil {
 		return nil, err
 	}
 	for i := range c.Sites {

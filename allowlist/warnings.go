@@ -11,7 +11,7 @@ const maxWarnings = 100
 // or that can never be reached. Each names the entry and its place.
 func (c Config) Warnings() []string {
 	w := &warner{}
-	global, err := compileDeny(c.DenyHosts, "deny_hosts")
+	global, err := compileDeny(c.DenyHosts, denyAll)
 	if err != nil {
 		return nil // Validate says it
 	}
