@@ -1,6 +1,10 @@
 package proxy
 
-import "net/http"
+import (
+	"net/http"
+	"slices"
+	"strings"
+)
 
 // Reason is a code of the one list: headers, metrics, the audit log, `check` and the documentation use these and no
 // others.
@@ -102,11 +106,20 @@ var table = map[Reason]row{
 	Internal:         {http.StatusInternalServerError, "A fault of the proxy", "proxy_internal_error", "Nothing was sent; give the request id to the operator."},
 }
 
-// Reasons lists every code, for metrics and documentation.
-func Reasons() []string {
-	out := make([]string, 0, len(table))
-	for r := range table {
-		out = append(out, string(r))
+// ReasonRow is one code as the documentation shows it.
+type ReasonRow struct {
+	Code   string
+	Status int
+	Title  string
+	Advice string
+}
+
+// ReasonTable lists the codes with their status and words, by code.
+func ReasonTable() []ReasonRow {
+	out := make([]ReasonRow, 0, len(table))
+	for code, r := range table {
+		out = append(out, ReasonRow{string(code), r.status, r.title, r.advice})
 	}
+	slices.SortFunc(out, func(a, b ReasonRow) int { return strings.Compare(a.Code, b.Code) })
 	return out
 }
