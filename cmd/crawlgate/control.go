@@ -48,6 +48,7 @@ type status struct {
 	UAs      []string  `json:"user_agents"`
 	Started  time.Time `json:"started"`
 	NotReady []string  `json:"not_ready"`
+	Profile  string    `json:"profile,omitempty"` // to a command that joins: its client's first
 }
 
 // openControl makes the socket. One that nobody answers on is left over from a crash and replaced: the state file's
@@ -102,6 +103,20 @@ func (i *instance) status() status {
 		}
 	}
 	return s
+}
+
+// firstProfile is the profile that a client's requests go by when they name none; "" is the first client.
+func (i *instance) firstProfile(client string) string {
+	cfg := i.cfg.Load()
+	for _, c := range cfg.Clients {
+		if (client == "" || c.Name == client) && len(c.Profiles) > 0 {
+			return c.Profiles[0]
+		}
+	}
+	if len(cfg.Profiles) == 0 {
+		return ""
+	}
+	return cfg.Profiles[0].Name
 }
 
 func (c *controlServer) status(w http.ResponseWriter, _ *http.Request) { reply(w, c.i.status()) }
@@ -201,6 +216,7 @@ func (c *controlServer) join(w http.ResponseWriter, r *http.Request) {
 	rc := http.NewResponseController(w)
 	st := c.i.status()
 	st.Proxy = "http://" + l.Addr().String()
+	st.Profile = c.i.firstProfile(r.URL.Query().Get("client"))
 	enc := json.NewEncoder(w)
 	_ = enc.Encode(st)
 	_ = rc.Flush()

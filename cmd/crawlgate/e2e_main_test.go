@@ -31,7 +31,11 @@ func TestMain(m *testing.M) {
 }
 
 // built is the program, built once and only when a test asks for it; with the race detector when the tests have it.
+// CRAWLGATE_TEST_BINARY names another to test instead, such as a release.
 var built = sync.OnceValues(func() (string, error) {
+	if file := os.Getenv("CRAWLGATE_TEST_BINARY"); file != "" {
+		return filepath.Abs(file)
+	}
 	file := filepath.Join(binaryDir, "crawlgate")
 	args := []string{"build", "-o", file}
 	if raceEnabled {

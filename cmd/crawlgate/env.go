@@ -58,8 +58,11 @@ func proxyVariables(g *gateAt, o runOptions) ([]variable, error) {
 			name = u.User.Username()
 		}
 		profile := o.profile
-		if profile == "" && o.job != "" {
-			return nil, usage("--job needs --profile: the proxy user name reads CLIENT+PROFILE+JOB")
+		if profile == "" {
+			profile = g.profile
+		}
+		if profile == "" {
+			return nil, usage("--job beside --proxy needs --profile: the proxy user name reads CLIENT+PROFILE+JOB")
 		}
 		name += "+" + profile
 		if o.job != "" {

@@ -70,6 +70,7 @@ type gateAt struct {
 	spki    string
 	audit   string
 	agents  []string
+	profile string // the client's first; "" when it is not known
 	private bool
 	summary *summary
 	done    func()
@@ -218,7 +219,7 @@ func (a *app) privateGate(ctx context.Context, o runOptions, overrides map[strin
 	default:
 	}
 	st := i.status()
-	return &gateAt{proxy: st.Proxy, caFile: st.CAFile, spki: st.SPKI, audit: st.Audit, agents: st.Agents, private: true, summary: s, done: func() {
+	return &gateAt{proxy: st.Proxy, caFile: st.CAFile, spki: st.SPKI, audit: st.Audit, agents: st.Agents, profile: i.firstProfile(o.client), private: true, summary: s, done: func() {
 		i.control.waitAlone(ctx) // another run may share this gate
 		i.stop(log)
 		i.close()
@@ -262,7 +263,7 @@ func joinGate(ctx context.Context, c *controlClient, o runOptions) (*gateAt, err
 			s.add(&e)
 		}
 	}()
-	return &gateAt{proxy: st.Proxy, caFile: st.CAFile, spki: st.SPKI, audit: st.Audit, agents: st.Agents, summary: s, done: func() {
+	return &gateAt{proxy: st.Proxy, caFile: st.CAFile, spki: st.SPKI, audit: st.Audit, agents: st.Agents, profile: st.Profile, summary: s, done: func() {
 		// The last events are on their way: a body's end and its event are a moment apart.
 		select {
 		case <-ended:
