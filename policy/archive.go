@@ -72,57 +72,14 @@ func (a *Archive) logTo(log *slog.Logger) {
 	a.log = log
 }
 
-// load reads the index from the start.
-func (a *Archive) load() error {
-	a.last, a.lines, a.size, a.bodies = make(map[uint64]int64), 0, 0, 0
-	seen := make(map[string]bool)
-	end, err := scanIndex(a.index, func(v *Version, off int64, _ int) {
-		a.last[hashKey(v.URL, v.Agent)] = off
-		a.lines++
-		if v.SHA256 != "" && !seen[v.SHA256] {
-			seen[v.SHA256] = true
-			a.bodies += v.Bytes
-		}
-	})
-	if err != nil {
-		return err
+// bound changes how much is kept; it shows at the next store.
+func (a *Archive) bound(c Config) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.maxAge != c.ArchiveMaxAge {
+		a.next = time.Time{}
 	}
-	if err := a.index.Truncate(end); err != nil {
-		return err
-	}
-	a.size = end
-	return nil
-}
-
-// scanIndex calls f for each whole line that is a version, and returns where the last whole line ends. Lines that are
-// no version are passed over: a disk may have damaged them, and the others are still good.
-func scanIndex(r io.ReaderAt, f func(v *Version, off int64, n int)) (end int64, err error) {
-	br := bufio.NewReaderSize(io.NewSectionReader(r, 0, 1<<62), 64<<10)
-	for {
-		line, err := br.ReadBytes('\n')
-		if err == io.EOF {
-			return end, nil
-		}
-		if err != nil {
-			return end, err
-		}
-		var v Version
-		if json.Unmarshal(line, &v) == nil && v.valid() {
-			f(&v, end, len(line))
-		}
-		end += int64(len(line))
-	}
-}
-
-// hashKey is FNV-1a; a collision is noticed when the line is read.
-func hashKey(url, agent string) uint64 {
-	h := uint64(14695981039346656037)
-	for _, s := range [...]string{url, "\n", agent} {
-		for i := range len(s) {
-			h = (h ^ uint64(s[i])) * 1099511628211
-		}
-	}
-	return h
+	a.maxAge, a.maxBytes = c.ArchiveMaxAge, c.ArchiveMaxBytes
 }
 
 // store adds a version. When it returns nil, body and line are on disk.
@@ -277,6 +234,31 @@ func (a *Archive) At(url, agent string, t time.Time) (Version, bool) {
 		}
 	})
 	return found, ok && err == nil
+}
+
+// Versions lists what is kept of one file, the oldest first: one version once, as it was last confirmed. It reads the
+// index from the start.
+func (a *Archive) Versions(url, agent string) []Version {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var out []Version
+	if a.closed {
+		return nil
+	}
+	_, err := scanIndex(a.index, func(v *Version, _ int64, _ int) {
+		if v.URL != url || v.Agent != agent {
+			return
+		}
+		if n := len(out); n > 0 && out[n-1].same(v) {
+			out[n-1] = *v
+			return
+		}
+		out = append(out, *v)
+	})
+	if err != nil {
+		a.log.Error("robots archive could not be read", "err", err)
+	}
+	return out
 }
 
 // Close ends the use of the archive.

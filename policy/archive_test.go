@@ -141,6 +141,9 @@ func TestHistory(t *testing.T) {
 			}
 		}
 		check(a)
+		if vs := a.Versions("https://a.test:8443/robots.txt", "a"); len(vs) != 6 || vs[5].SHA256 != vs[0].SHA256 {
+			t.Errorf("%d versions", len(vs))
+		}
 		if err := a.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -556,4 +559,52 @@ func TestClosedArchive(t *testing.T) {
 	if _, err := OpenArchive(filepath.Join("/dev/null", "x"), Defaults()); err == nil {
 		t.Error("opened under a file")
 	}
+}
+
+func TestReload(t *testing.T) {
+	s := &site{answer: always(403, "", "x-house", "no")}
+	c := Defaults()
+	p := New(c, s, openArchive(t, t.TempDir(), c), nil)
+	wants(t, p.Check(t.Context(), query(t, "https://a.test/x")), true, ReasonOK, ClassNoRobots)
+	c.ChallengeMarkers = []ChallengeMarker{{Vendor: "House", Header: "x-house"}}
+	c.CacheBytes, c.ArchiveMaxAge = 1<<20, 48*time.Hour
+	p.Reload(c)
+	wants(t, p.Check(t.Context(), query(t, "https://a.test/x")), true, ReasonOK, ClassNoRobots)
+	wants(t, p.Check(t.Context(), query(t, "https://b.test/x")), false, ReasonChallenge, ClassChallenge)
+	if p.cache.max != 1<<20 || p.archive.maxAge != 48*time.Hour {
+		t.Error("bounds unchanged")
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// BenchmarkOpenArchive: an index of 100,000 lines must not hold up a start.
+func BenchmarkOpenArchive(b *testing.B) {
+	dir := b.TempDir()
+	a := openArchive(b, dir, Defaults())
+	v := &Version{
+		Host: "a.test", Agent: "a", Class: ClassNoMatch, Status: 200, HTTPStatus: 200, Effective: time.Now().UTC(), Fetched: time.Now().UTC(),
+		Until: time.Now().UTC(), SHA256: strings.Repeat("ab", 32), Bytes: 1000, Final: "https://a.test/robots.txt", ETag: `"abc"`,
+	}
+	v.File = bodyFile(v.SHA256)
+	var buf []byte
+	for i := range 100_000 {
+		v.URL = fmt.Sprintf("https://host-%d.test/robots.txt", i)
+		line, err := json.Marshal(v)
+		if err != nil {
+			b.Fatal(err)
+		}
+		buf = append(append(buf, line...), '\n')
+	}
+	if _, err := a.index.WriteAt(buf, 0); err != nil {
+		b.Fatal(err)
+	}
+	done := cpu(b)
+	for b.Loop() {
+		if err := a.load(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	done()
 }

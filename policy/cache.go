@@ -121,7 +121,19 @@ func (c *cache) put(k key, s *state) {
 		c.all[k] = c.order.PushFront(&cached{k, s, size})
 		c.bytes += size
 	}
-	// The newest stays, however large: without it the file would be fetched for every page.
+	c.trim()
+}
+
+// resize changes the bound.
+func (c *cache) resize(maxBytes int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.max = maxBytes
+	c.trim()
+}
+
+// trim drops what is past the bound. The newest stays, however large: without it the file would be fetched for every page.
+func (c *cache) trim() {
 	for c.bytes > c.max && c.order.Len() > 1 {
 		e := c.order.Back()
 		old := e.Value.(*cached)

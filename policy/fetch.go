@@ -182,7 +182,7 @@ func (p *Policy) exchange(ctx context.Context, r FetchRequest, old *copied) *out
 		limit = challengeBytes
 	}
 	body, err := readBody(res.Body, o.header.Get("Content-Encoding"), limit)
-	if vendor := challengeBy(p.markers, o.status, o.header, body); vendor != "" {
+	if vendor := challengeBy(*p.markers.Load(), o.status, o.header, body); vendor != "" {
 		o.note = vendor + " answered with a check in place of robots.txt"
 		return o.fail(ClassChallenge, nil)
 	}

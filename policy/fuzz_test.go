@@ -2,6 +2,7 @@ package policy
 
 import (
 	"bytes"
+	"encoding/json"
 	"math"
 	"net/http"
 	"os"
@@ -273,6 +274,22 @@ func FuzzIndex(f *testing.F) {
 	f.Add([]byte(`{"host":"a","effective":"2026-01-01T00:00:00Z","status":200,"file":"bodies/aa/x.txt","sha256":"aa","url":"https://a/robots.txt","class":"no_match"}` + "\n"))
 	f.Add([]byte("{}\n\x00\n[1]\n{\"url\":\"x\"}"))
 	f.Fuzz(func(t *testing.T, data []byte) {
+		_, err := eachLine(bytes.NewReader(data), func(line []byte, _ int64) {
+			var v Version
+			if json.Unmarshal(line, &v) != nil || !v.valid() {
+				return
+			}
+			written, err := json.Marshal(&v)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if b, ok := glance(written); !ok || b != (brief{v.URL, v.Agent, v.SHA256, v.Bytes}) && v.Bytes >= 0 && v.Bytes < 1<<40 {
+				t.Fatalf("%s: %+v", written, b)
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
 		end, err := scanIndex(bytes.NewReader(data), func(v *Version, off int64, n int) {
 			if off+int64(n) > int64(len(data)) || data[off+int64(n)-1] != '\n' {
 				t.Fatalf("line at %d, %d long", off, n)

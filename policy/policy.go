@@ -17,7 +17,7 @@ type Policy struct {
 	fetcher Fetcher
 	archive *Archive
 	log     *slog.Logger
-	markers []ChallengeMarker
+	markers atomic.Pointer[[]ChallengeMarker]
 	cache   *cache
 	group   singleflight.Group
 
@@ -35,18 +35,32 @@ func New(c Config, f Fetcher, a *Archive, log *slog.Logger) *Policy {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	markers := c.ChallengeMarkers
-	if markers == nil {
-		markers = ChallengeMarkers()
+	p := &Policy{
+		fetcher: f, archive: a, log: log, cache: newCache(c.CacheBytes),
+		flights: make(map[key]*flight), pending: make(map[key]unstored), binds: newBindings(a, log),
 	}
 	if a != nil {
 		a.logTo(log)
 	}
-	return &Policy{
-		fetcher: f, archive: a, log: log, markers: markers, cache: newCache(c.CacheBytes),
-		flights: make(map[key]*flight), pending: make(map[key]unstored), binds: newBindings(a, log),
+	p.Reload(c)
+	return p
+}
+
+// Reload puts a changed configuration in force. What was read stays.
+func (p *Policy) Reload(c Config) {
+	markers := c.ChallengeMarkers
+	if markers == nil {
+		markers = ChallengeMarkers()
+	}
+	p.markers.Store(&markers)
+	p.cache.resize(c.CacheBytes)
+	if p.archive != nil {
+		p.archive.bound(c)
 	}
 }
+
+// Close ends the use of the file that keeps signals of answers. The archive stays its opener's to close.
+func (p *Policy) Close() error { return p.binds.close() }
 
 // Stats are figures for metrics.
 type Stats struct {

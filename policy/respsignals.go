@@ -103,6 +103,17 @@ func (b *bindings) rewrite(now time.Time) error {
 	})
 }
 
+func (b *bindings) close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.file == nil {
+		return nil
+	}
+	f := b.file
+	b.file = nil
+	return f.Close()
+}
+
 // put remembers or, with an empty Stop, forgets.
 func (b *bindings) put(e binding) error {
 	b.mu.Lock()
