@@ -35,8 +35,9 @@ func (p *paceCheck) begin(x *exchange) {
 	p.mu.Lock()
 	end, ok := p.last[x.host.Name]
 	p.mu.Unlock()
-	if end.robots {
-		owed = min(owed, x.profile.Pacing.Gap)
+	if end.robots && owed > x.profile.Pacing.Gap {
+		owed = x.profile.Pacing.Gap
+		x.ev.DelayOwedMS, x.ev.DelaySource = owed.Milliseconds(), "default"
 	}
 	if ok && time.Since(end.at) < owed {
 		p.shortfall.Add(1)

@@ -84,7 +84,7 @@ func reference(t *testing.T) []byte {
 		p("| `%s` | %s | %s |\n", f[0], f[1], f[2])
 	}
 	p("\nNone of the fields that a fetcher sends under these names, and none of `Signature*`, `Proxy-*`, `Forwarded`, `X-Forwarded-*`, `Via`, reaches a site.\n")
-	p("\n## Configuration\n\nEvery key with its default, from `configs/example.yaml`:\n\n```yaml\n%s```\n", example(t))
+	p("\n## Configuration\n\nEvery key with its default, from `configs/example.yaml`:\n\n```yaml\n%s```\n", exampleFile(t))
 	p("\n## Metrics\n\n| metric | type | meaning |\n| --- | --- | --- |\n")
 	for _, m := range metrics(t) {
 		p("| `%s` | %s | %s |\n", m[0], m[1], m[2])
@@ -93,7 +93,7 @@ func reference(t *testing.T) []byte {
 	return b.Bytes()
 }
 
-func example(t *testing.T) string {
+func exampleFile(t *testing.T) string {
 	t.Helper()
 	raw, err := os.ReadFile("../../configs/example.yaml")
 	if err != nil {
