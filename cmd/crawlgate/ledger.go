@@ -19,6 +19,13 @@ func openSiteLedger(ctx context.Context, a *app) (siteLedger, error) {
 	if c, err := dialControl(cfg.StateDir); err == nil {
 		return &remoteLedger{ctx: ctx, c: c}, nil
 	}
+	if cfg.Redis.URL != "" {
+		l, done, err := openRedisLedger(cfg)
+		if err != nil {
+			return nil, err
+		}
+		return &ownLedger{Ledger: l, done: done}, nil
+	}
 	if err := os.MkdirAll(cfg.StateDir, 0o700); err != nil {
 		return nil, usage("state_dir: %w", err)
 	}
@@ -36,17 +43,17 @@ func openSiteLedger(ctx context.Context, a *app) (siteLedger, error) {
 		db.Close()
 		return nil, fail("%w", err)
 	}
-	return &ownLedger{Ledger: l, db: db}, nil
+	return &ownLedger{Ledger: l, done: db.Close}, nil
 }
 
-// ownLedger is the ledger of a state folder that nobody else holds.
+// ownLedger is the ledger of a state folder that nobody else holds, or the one in Redis.
 type ownLedger struct {
 	*allowlist.Ledger
-	db *stateFile
+	done func() error
 }
 
 func (l *ownLedger) List() ([]allowlist.Entry, error) { return l.Ledger.List(), nil }
-func (l *ownLedger) Close() error                     { return l.db.Close() }
+func (l *ownLedger) Close() error                     { return l.done() }
 
 // remoteLedger is the ledger of the running instance; changes are in force there at once.
 type remoteLedger struct {

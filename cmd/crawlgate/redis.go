@@ -2,28 +2,69 @@ package main
 
 import (
 	"context"
-	"log/slog"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"crawlgate/allowlist"
 	"crawlgate/configs"
 	"crawlgate/pacing"
 )
 
-// openSharedPacer keeps turns in Redis, together with every other instance that uses the same one.
-func openSharedPacer(cfg *configs.Config, log *slog.Logger) (p *pacing.Pacer, closeClient func() error, err error) {
+// openRedis connects to the Redis that all instances share.
+func openRedis(cfg *configs.Config) (redis.UniversalClient, error) {
 	opts, err := redis.ParseURL(cfg.Redis.URL)
 	if err != nil {
-		return nil, nil, usage("redis.url: not a URL like redis://user:password@host:6379/0")
+		return nil, usage("redis.url: not a URL like redis://user:password@host:6379/0")
 	}
 	opts.ContextTimeoutEnabled = true
 	client := redis.NewClient(opts)
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	if p, err = pacing.NewShared(ctx, cfg.Pacing, cfg.Redis, client, log); err != nil {
+	if err := pacing.CheckRedis(ctx, client); err != nil {
 		client.Close()
-		return nil, nil, usage("redis.url: %w", err)
+		return nil, usage("redis.url: %w", err)
 	}
-	return p, client.Close, nil
+	return client, nil
+}
+
+// openShared keeps turns, the ledger and the identity locks in Redis, together with every other instance that uses it.
+func (i *instance) openShared(cfg *configs.Config) error {
+	client, err := openRedis(cfg)
+	if err != nil {
+		return err
+	}
+	i.closers = append(i.closers, client.Close)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if i.pacer, err = pacing.NewShared(ctx, cfg.Pacing, cfg.Redis, client, i.log); err != nil {
+		return usage("redis.url: %w", err)
+	}
+	i.closers = append(i.closers, i.pacer.Close)
+	store := allowlist.NewRedisStore(client, longestLock(cfg))
+	if i.ledger, err = allowlist.NewLedger(store, i.log); err != nil {
+		return fail("redis.url: %w", err)
+	}
+	if i.locks, err = allowlist.NewLocks(store, longestLock(cfg), i.log); err != nil {
+		return fail("redis.url: %w", err)
+	}
+	follow, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); store.Follow(follow, i.ledger, i.locks, i.log) }()
+	i.closers = append(i.closers, func() error { stop(); <-done; return nil })
+	return nil
+}
+
+// openRedisLedger is the shared ledger, for a command that runs beside no instance.
+func openRedisLedger(cfg *configs.Config) (*allowlist.Ledger, func() error, error) {
+	client, err := openRedis(cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	l, err := allowlist.NewLedger(allowlist.NewRedisStore(client, longestLock(cfg)), nil)
+	if err != nil {
+		client.Close()
+		return nil, nil, fail("redis.url: %w", err)
+	}
+	return l, client.Close, nil
 }

@@ -102,7 +102,7 @@ func openInstance(cfg *configs.Config, src *configs.Sources, log *slog.Logger) (
 		return nil, usage("audit: %w", err)
 	}
 	i.closers = append(i.closers, i.audit.Close)
-	if err := i.openPacer(cfg); err != nil {
+	if err := i.openKeepers(cfg); err != nil {
 		return nil, err
 	}
 	late := &lateGate{}
@@ -134,18 +134,8 @@ func openInstance(cfg *configs.Config, src *configs.Sources, log *slog.Logger) (
 	return i, nil
 }
 
-// openLists opens the allowlist, the ledger and the identity locks.
-func (i *instance) openLists(cfg *configs.Config, late *lateGate) error {
-	bolt, err := allowlist.NewBoltStore(i.db)
-	if err != nil {
-		return fmt.Errorf("ledger: %w", err)
-	}
-	if i.ledger, err = allowlist.NewLedger(bolt, i.log); err != nil {
-		return err
-	}
-	if i.locks, err = allowlist.NewLocks(bolt, longestLock(cfg), i.log); err != nil {
-		return err
-	}
+// openLists opens the allowlist, and has the pacer hear of the ledger's changes.
+func (i *instance) openLists(cfg *configs.Config, late *lateGate) (err error) {
 	i.ledger.OnChange(func(c allowlist.Change) {
 		var gap time.Duration
 		var below bool
@@ -196,15 +186,11 @@ func openCA(cfg *configs.Config) (*proxy.CA, error) {
 	return proxy.OpenCA(filepath.Join(cfg.StateDir, "ca"))
 }
 
-// openPacer opens the keeper of turns: of this instance alone, or shared through Redis.
-func (i *instance) openPacer(cfg *configs.Config) (err error) {
+// openKeepers opens what is owed to sites: turns, the operator's ledger, identity locks. They are this instance's own, or
+// shared through Redis.
+func (i *instance) openKeepers(cfg *configs.Config) error {
 	if cfg.Redis.URL != "" {
-		var closeClient func() error
-		if i.pacer, closeClient, err = openSharedPacer(cfg, i.log); err != nil {
-			return err
-		}
-		i.closers = append(i.closers, closeClient, i.pacer.Close)
-		return nil
+		return i.openShared(cfg)
 	}
 	store, err := pacing.NewBoltStore(i.db)
 	if err != nil {
@@ -214,7 +200,15 @@ func (i *instance) openPacer(cfg *configs.Config) (err error) {
 		return usage("pacing: %w", err)
 	}
 	i.closers = append(i.closers, i.pacer.Close)
-	return nil
+	bolt, err := allowlist.NewBoltStore(i.db)
+	if err != nil {
+		return fmt.Errorf("ledger: %w", err)
+	}
+	if i.ledger, err = allowlist.NewLedger(bolt, i.log); err != nil {
+		return err
+	}
+	i.locks, err = allowlist.NewLocks(bolt, longestLock(cfg), i.log)
+	return err
 }
 
 func longestLock(cfg *configs.Config) (d time.Duration) {
