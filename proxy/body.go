@@ -118,27 +118,11 @@ func (b *body) copyTo(w http.ResponseWriter, head func()) *http.Response {
 		head()
 		return nil
 	}
-	var (
-		mu      sync.Mutex
-		started bool
-	)
 	rc := http.NewResponseController(w)
-	begin := func() bool { // under mu; true the first time
-		if started {
-			return false
-		}
-		started = true
-		head()
-		return true
-	}
+	s := &headSender{head: head}
 	// A head that comes without a body (SSE, slow pages) must not wait for the first byte.
-	early := time.AfterFunc(headPatience, func() {
-		mu.Lock()
-		defer mu.Unlock()
-		if begin() {
-			_ = rc.Flush()
-		}
-	})
+	early := time.AfterFunc(headPatience, func() { s.send(func() { _ = rc.Flush() }) })
+	defer s.claim() // a timer that fires late writes nothing
 	defer early.Stop()
 	watch := b.watch(rc)
 	defer watch.stop()
@@ -147,43 +131,19 @@ func (b *body) copyTo(w http.ResponseWriter, head func()) *http.Response {
 	defer buffers.Put(buf)
 	for {
 		n, err := b.Read(*buf)
-		last := err != nil || b.left == 0
-		if err != nil && !errors.Is(err, io.EOF) {
-			if cause := watch.cause(); cause != nil {
-				err = cause
-			} else if b.x.in.Context().Err() != nil {
-				err = errClientLeft
-			} else if cause := b.x.cause(); cause != nil {
-				err = cause
-			}
-			mu.Lock()
-			if !started && n == 0 || !started && errors.Is(err, errBodyTooLarge) {
-				started = true
-				mu.Unlock()
-				if errors.Is(err, errClientLeft) {
-					b.finish(err)
-					return nil
-				}
-				return b.instead(err)
-			}
-			mu.Unlock()
-			if n > 0 && !errors.Is(err, errBodyTooLarge) {
-				_, _ = w.Write((*buf)[:n])
-			}
-			_ = rc.Flush()
-			b.finish(err)
-			panic(http.ErrAbortHandler) // a reset, never a clean end
+		if err == nil && b.left == 0 {
+			err = b.awaitEnd()
 		}
-		if errors.Is(err, io.EOF) && b.left > 0 {
-			b.finish(io.ErrUnexpectedEOF)
-			panic(http.ErrAbortHandler)
+		if err == io.EOF && b.left > 0 {
+			err = io.ErrUnexpectedEOF
 		}
-		if last {
+		if err != nil && err != io.EOF {
+			return b.cut(w, rc, s, (*buf)[:n], b.why(err, watch))
+		}
+		if err == io.EOF {
 			b.finish(nil)
 		}
-		mu.Lock()
-		begin()
-		mu.Unlock()
+		s.send(nil)
 		if n > 0 {
 			if _, werr := w.Write((*buf)[:n]); werr != nil {
 				if cause := watch.cause(); cause != nil {
@@ -195,13 +155,92 @@ func (b *body) copyTo(w http.ResponseWriter, head func()) *http.Response {
 			}
 			b.moved.Add(1)
 		}
-		if last {
+		if err == io.EOF {
+			if b.x.in.ProtoMajor == 2 {
+				// What the server still holds back goes out after the handler ended, when nothing watches it any more.
+				_ = rc.SetWriteDeadline(time.Now().Add(b.x.rules.Server.StallTimeout))
+			}
 			return nil
 		}
 		if n < len(*buf) {
 			_ = rc.Flush()
 		}
 	}
+}
+
+// awaitEnd waits for the end of a body whose announced bytes are all there. Over HTTP/2 the end is a mark of its own,
+// and closing before it came would reset a stream that the origin has served whole.
+func (b *body) awaitEnd() error {
+	if b.resp.ProtoMajor == 2 {
+		var one [1]byte
+		_, _ = b.src.Read(one[:])
+	}
+	return io.EOF
+}
+
+// why names the reason of a body that broke off: ours, the fetcher's, or the origin's own.
+func (b *body) why(err error, w *watcher) error {
+	if cause := w.cause(); cause != nil {
+		return cause
+	}
+	if errors.Is(err, errBodyTooLarge) {
+		return err
+	}
+	if b.x.in.Context().Err() != nil {
+		return errClientLeft
+	}
+	if cause := b.x.cause(); cause != nil {
+		return cause
+	}
+	return err
+}
+
+// cut ends a body that broke off. Where nothing has gone out yet the fetcher gets an answer that says why; else its
+// connection or stream is reset, which no client takes for a clean end.
+func (b *body) cut(w http.ResponseWriter, rc *http.ResponseController, s *headSender, rest []byte, err error) *http.Response {
+	if errors.Is(err, errClientLeft) {
+		b.finish(err)
+		panic(http.ErrAbortHandler)
+	}
+	if s.claim() {
+		return b.instead(err)
+	}
+	if len(rest) > 0 && !errors.Is(err, errBodyTooLarge) {
+		_, _ = w.Write(rest)
+	}
+	_ = rc.Flush()
+	b.finish(err)
+	panic(http.ErrAbortHandler)
+}
+
+// headSender writes a head once, from whichever of two goroutines comes first.
+type headSender struct {
+	mu   sync.Mutex
+	sent bool
+	head func()
+}
+
+// send writes the head, and then calls after, unless it was written or claimed before.
+func (s *headSender) send(after func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sent {
+		return
+	}
+	s.sent = true
+	s.head()
+	if after != nil {
+		after()
+	}
+}
+
+// claim keeps the head from being written and reports whether it was not written yet.
+func (s *headSender) claim() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	was := s.sent
+	s.sent = true
+	return !was
 }
 
 // headPatience is how long a head waits for its first byte of body, so that both leave together and an origin that
