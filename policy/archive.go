@@ -89,9 +89,6 @@ func (a *Archive) store(v *Version, body []byte) error {
 	if a.closed {
 		return os.ErrClosed
 	}
-	if v.SHA256 != "" {
-		v.File = bodyFile(v.SHA256)
-	}
 	if v.SHA256 != "" && hexSum(body) == v.SHA256 { // else a 304 confirmed a body that is there
 		fresh, err := a.writeBody(v.File, body)
 		if err != nil {

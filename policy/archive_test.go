@@ -388,7 +388,7 @@ func TestKilled(t *testing.T) {
 			body := fmt.Appendf(nil, "User-agent: *\nDisallow: /%d\n", i)
 			v := &Version{
 				Host: "a.test", URL: fmt.Sprintf("https://h%d.test/robots.txt", i), Agent: "a", Class: ClassNoMatch, Status: 200, HTTPStatus: 200,
-				Effective: time.Now().UTC(), Fetched: time.Now().UTC(), Until: time.Now().UTC(), SHA256: hexSum(body), Bytes: int64(len(body)),
+				Effective: time.Now().UTC(), Fetched: time.Now().UTC(), Until: time.Now().UTC(), SHA256: hexSum(body), File: bodyFile(hexSum(body)), Bytes: int64(len(body)),
 			}
 			if err := a.store(v, body); err != nil {
 				t.Fatal(err)

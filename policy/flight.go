@@ -115,6 +115,11 @@ func (p *Policy) fetch(ctx context.Context, k key, q *Query, fl *flight) fetched
 	if old != nil && !old.due(time.Now()) {
 		return fetched{state: old}
 	}
+	st, release := p.borrow(ctx, k, q, fl, old)
+	defer release()
+	if st != nil {
+		return fetched{state: st}
+	}
 	var good *copied
 	count := 0
 	if old != nil {
@@ -160,6 +165,7 @@ func (p *Policy) fetch(ctx context.Context, k key, q *Query, fl *flight) fetched
 		res.state = &state{good: c}
 	}
 	p.keep(k, res.state, v, last.body)
+	p.lend(ctx, k, v, last.body)
 	return res
 }
 
@@ -205,6 +211,9 @@ func (p *Policy) version(k key, o *outcome, good *copied, count int) *Version {
 		// One octet more than is parsed is kept, so that whoever parses it again knows that the last line is cut.
 		v.SHA256, v.Truncated = hexSum(o.body), len(o.body) > MaxBody
 		v.Bytes = int64(len(o.body))
+	}
+	if v.SHA256 != "" {
+		v.File = bodyFile(v.SHA256)
 	}
 	if e := o.header.Get("ETag"); e != "" && len(e) <= 256 {
 		v.ETag = e

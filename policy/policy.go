@@ -16,6 +16,7 @@ import (
 type Policy struct {
 	fetcher Fetcher
 	archive *Archive
+	shared  Shared
 	log     *slog.Logger
 	markers atomic.Pointer[[]ChallengeMarker]
 	cache   *cache
