@@ -69,14 +69,18 @@ func readHead(live string) (*place, string, error) {
 // followEvery is how often a followed file is looked at.
 const followEvery = 250 * time.Millisecond
 
-// Follow gives the chosen events that are written to a live file from now on, also across rotations, until ctx ends (then
-// nil) or f fails.
+// Follow gives the chosen events that are written to a live file after the one numbered q.After (0: from now on), also
+// across rotations, until ctx ends (then nil) or f fails. q.Limit counts for nothing.
 func Follow(ctx context.Context, live string, q Query, f func(Record) error) error {
-	var last uint64 // number of the newest event seen
-	if h, _, err := readHead(live); err == nil {
-		last = h.seq
-	} else if !errors.Is(err, fs.ErrNotExist) {
-		return err
+	last := q.After // number of the newest event seen
+	if last == 0 {
+		h, _, err := readHead(live)
+		switch {
+		case err == nil:
+			last = h.seq
+		case !errors.Is(err, fs.ErrNotExist):
+			return err
+		}
 	}
 	tick := time.NewTicker(followEvery)
 	defer tick.Stop()

@@ -294,6 +294,7 @@ func TestNormalise(t *testing.T) {
 	for in, want := range map[string]string{
 		"https://Example.COM:443": "https://example.com/", "http://u:p@example.com:80/a?b#c": "http://example.com/a?b", "example.com/x": "https://example.com/x",
 		"http://example.com.:8080/": "http://example.com:8080/", "https://[2001:DB8::7]:443/": "https://[2001:db8::7]/",
+		"https://example.com/é b?ü=1": "https://example.com/%C3%A9%20b?%C3%BC=1", "https://example.com/a%2fb": "https://example.com/a%2fb",
 	} {
 		u, err := Normalise(in)
 		if err != nil || u.String() != want {

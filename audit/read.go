@@ -241,5 +241,23 @@ func Normalise(raw string) (*url.URL, error) {
 	if u.Path == "" {
 		u.Path = "/"
 	}
+	// What people type raw, clients send escaped.
+	if raw := escapeRaw(u.RawPath); raw != u.RawPath {
+		u.RawPath = raw
+	}
+	u.RawQuery = escapeRaw(u.RawQuery)
 	return u, nil
+}
+
+// escapeRaw escapes what never stands raw on the wire: spaces, control characters and bytes beyond ASCII.
+func escapeRaw(s string) string {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if c := s[i]; c <= ' ' || c >= 0x7f {
+			fmt.Fprintf(&b, "%%%02X", c)
+		} else {
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
 }

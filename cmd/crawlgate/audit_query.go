@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
 	"strconv"
@@ -32,13 +34,20 @@ func newAuditTailCmd(a *app) *cobra.Command {
 			if err != nil && !follow {
 				return err
 			}
+			// What is recorded between the two readings belongs to the second.
+			head, err := audit.ReadHead(place.file)
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return fail("read the audit log: %v", err)
+			}
 			recs, err := audit.Last(cmd.Context(), files, q, nil)
 			if err != nil {
 				return fail("read the audit log: %v", err)
 			}
+			recs = slices.DeleteFunc(recs, func(r audit.Record) bool { return r.Event.Seq > head.Seq })
 			if err := printRecords(a.stdout, recs, asJSON); err != nil || !follow {
 				return err
 			}
+			q.After = head.Seq
 			return audit.Follow(cmd.Context(), place.file, q, func(r audit.Record) error {
 				return printRecords(a.stdout, []audit.Record{r}, asJSON)
 			})

@@ -64,6 +64,7 @@ func writeLog(t *testing.T, home string) (file string) {
 	add("https://busy.example/", refuse("turn-too-far"))
 	add("https://stopped.example/", refuse("site-stopped"))
 	add("https://evil.example/", func(e *audit.Event) { refuse("site-denied")(e); e.Client.Name = "\x1b[31mred\nline" })
+	add("https://xn--bcher-kva.example/%C3%A9", func(e *audit.Event) { e.Status = 402 })
 	add("https://example.com/s?token=first", func(*audit.Event) {})
 	add("https://example.com/s?token=second", func(e *audit.Event) { e.Status = 404 })
 	if err := l.Close(); err != nil {
@@ -77,11 +78,11 @@ func TestAuditVerifyAndHead(t *testing.T) {
 	file := writeLog(t, home)
 	head, _, code := runAudit(t, home, "audit", "head")
 	hash, _, _ := strings.Cut(head, " ")
-	if code != 0 || len(hash) != 64 || !strings.Contains(head, "seq 13") {
+	if code != 0 || len(hash) != 64 || !strings.Contains(head, "seq 14") {
 		t.Fatalf("head %q, exit %d", head, code)
 	}
 	out, stderr, code := runAudit(t, home, "audit", "verify", "--head", hash)
-	if code != 0 || !strings.HasPrefix(out, "whole    1 file, 13 events, seq 1 to 13, last event ") || !strings.Contains(out, "signed   up to seq 12\n") || stderr != "" {
+	if code != 0 || !strings.HasPrefix(out, "whole    1 file, 14 events, seq 1 to 14, last event ") || !strings.Contains(out, "signed   up to seq 13\n") || stderr != "" {
 		t.Errorf("exit %d\n%s%s", code, out, stderr)
 	}
 	if out, _, code := runAudit(t, home, "audit", "verify", "--json", filepath.Dir(file)); code != 0 || !strings.HasPrefix(out, `{"ok":true,`) {
@@ -119,8 +120,8 @@ func TestAuditQuery(t *testing.T) {
 		args string
 		want int
 	}{
-		{"query --decision refused", 5}, {"query --reason address-denied", 1}, {"query --host example.com", 6}, {"query --host .example", 3},
-		{"query --client team-a --type request", 9}, {"query --since 1h --type request", 10}, {"query --since 7d --until 2h", 0}, {"query --limit 0", 13},
+		{"query --decision refused", 5}, {"query --reason address-denied", 1}, {"query --host example.com", 6}, {"query --host .example", 4},
+		{"query --client team-a --type request", 10}, {"query --since 1h --type request", 11}, {"query --since 7d --until 2h", 0}, {"query --limit 0", 14},
 		{"tail --limit 4", 4}, {"tail --type start,stop", 2}, {"query --class addr_private", 1},
 	} {
 		out, stderr, code := runAudit(t, home, append([]string{"audit"}, strings.Fields(c.args)...)...)
@@ -174,7 +175,7 @@ func TestAuditQuery(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, stderr, code := runAudit(t, home, "audit", "query")
-	if code != 0 || strings.Count(out, "\n") != 13 || !strings.Contains(stderr, "line 14 is not an event") {
+	if code != 0 || strings.Count(out, "\n") != 14 || !strings.Contains(stderr, "line 15 is not an event") {
 		t.Errorf("exit %d\n%s%s", code, out, stderr)
 	}
 }
@@ -191,6 +192,7 @@ func TestWhy(t *testing.T) {
 		{"http://cdn.example.net/", "refused", "address-denied (addr_private)"},
 		{"https://busy.example/", "backed-off", "turn-too-far"},
 		{"https://stopped.example/", "removed", "removed at the site owner's wish (site-stopped)"},
+		{"https://bücher.example/é", "paywalled", "the site wants payment: 402"},
 		{"https://example.com/s?token=first", "answered", "the site answered 200"},
 		{"https://example.com/s?token=second", "gone", "the site says 404: not found"},
 		{"https://example.com/s?token=third", "never-asked", "never asked for"},

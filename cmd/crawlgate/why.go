@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"crawlgate/audit"
+	"crawlgate/proxy/guard"
 
 	"github.com/spf13/cobra"
 )
@@ -126,6 +127,14 @@ func why(cmd *cobra.Command, a *app, files []string, red *audit.Redactor, arg st
 	if err != nil {
 		return nil, usage("%v", err)
 	}
+	// A name in letters beyond ASCII stands in the log as it goes over the wire.
+	if host := hostOf(u.Host); !isASCII(host) {
+		h, err := guard.ConfigHost(host)
+		if err != nil {
+			return nil, usage("%q: %v", arg, err)
+		}
+		u.Host = h.Name + strings.TrimPrefix(u.Host, host)
+	}
 	q := audit.Query{Types: []string{audit.TypeRequest, audit.TypeRobots}, Limit: limit}
 	text, hash := audit.MaskURL(u), ""
 	if red != nil {
@@ -168,6 +177,10 @@ func why(cmd *cobra.Command, a *app, files []string, red *audit.Redactor, arg st
 		}
 	}
 	return w, nil
+}
+
+func isASCII(s string) bool {
+	return strings.IndexFunc(s, func(r rune) bool { return r > 0x7e }) < 0
 }
 
 func hostOf(hostport string) string {
