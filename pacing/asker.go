@@ -264,6 +264,11 @@ func (p *Pacer) askFor(s *shard, k *entry, name string, w *waiter) (next int64, 
 		return 0, false, nil
 	}
 	p.judge(k, now)
+	if rep.status == stHeld {
+		p.hopeless(k, now, func(w *waiter, _ int64) bool { return k.holdUntil > w.deadline })
+	} else {
+		p.hopeless(k, now, pastDeadline)
+	}
 	p.arm(s, k, now)
 	switch {
 	case rep.status == stHeld:
@@ -338,6 +343,9 @@ func (p *Pacer) heard(name, wait, first string) {
 		return
 	}
 	n *= int64(time.Microsecond)
+	if n > int64(heartBeat) { // not worth waiting for: somebody may wait in vain now
+		n = 0
+	}
 	if first != p.shared.inst {
 		n += int64(pollNotFirst)
 	}

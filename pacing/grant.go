@@ -130,6 +130,11 @@ func (p *Pacer) grant(s *shard, k *entry, pt *part, now int64) {
 			k.extra().recent.add(pageTurn{seq: s.seq, page: p.id(t.client, t.url), end: stillOpen, hops: t.hops})
 		}
 	}
+	if p.shared != nil && !pt.address && !pt.far { // given without the store
+		k.local = true
+		p.shared.note(pt.name)
+		p.stats.localTurn.Add(1)
+	}
 	k.link(pt)
 }
 
@@ -263,9 +268,6 @@ func (p *Pacer) dispatch(s *shard, k *entry, now int64) {
 		} else {
 			w.part.want = w.want
 			w.granted = true
-			if p.shared != nil && !k.address {
-				p.stats.localTurn.Add(1)
-			}
 			p.grant(s, k, w.part, now)
 		}
 		close(w.done)

@@ -89,7 +89,7 @@ func TestNeverTooClose(t *testing.T) {
 					}
 				}
 			}()
-			problems = append(problems, check(play(p, acts))...)
+			problems = append(problems, check(play(acts, p), 10*time.Nanosecond)...)
 			close(played)
 			<-swept
 			if s := p.Stats(); s.InFlight != 0 || s.Waiting != 0 {
@@ -107,12 +107,57 @@ func TestNeverTooClose(t *testing.T) {
 	})
 }
 
-func play(p *Pacer, acts []act) []*run {
+// TestNeverTooCloseRedis is the same with two instances that share a real Redis, whose clock is the bubble's.
+func TestNeverTooCloseRedis(t *testing.T) {
+	server := startRedis(t)
+	n := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		acts := rapid.SliceOfN(rapid.Custom(drawAct), 1, 30).Draw(rt, "acts")
+		if n++; n > 40 { // a call takes real time
+			return
+		}
+		client := server.client()
+		if err := client.FlushAll(context.Background()).Err(); err != nil {
+			rt.Fatal(err)
+		}
+		_ = client.Close()
+		var problems []string
+		synctest.Test(t, func(t *testing.T) {
+			var both []*Pacer
+			for range 2 {
+				client := server.client()
+				defer client.Close()
+				c := Defaults()
+				c.Backoff.Jitter = 0
+				p, st, err := newShared(context.Background(), c, RedisDefaults(), client, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				st.clock = func() int64 { return time.Now().UnixMicro() }
+				defer p.Close()
+				both = append(both, p)
+			}
+			problems = check(play(acts, both...), 5*time.Millisecond)
+			wait(time.Second)
+			for _, p := range both {
+				if s := p.Stats(); s.InFlight != 0 || s.Waiting != 0 || s.StoreErrors != 0 || s.LeaseLost != 0 {
+					problems = append(problems, fmt.Sprintf("in flight %d, waiting %d, errors %d, leases lost %d", s.InFlight, s.Waiting, s.StoreErrors, s.LeaseLost))
+				}
+			}
+		})
+		for _, text := range problems {
+			rt.Error(text)
+		}
+	})
+}
+
+func play(acts []act, pacers ...*Pacer) []*run {
 	start := time.Now()
 	var mu sync.Mutex
 	var runs []*run
 	var wg sync.WaitGroup
-	for _, a := range acts {
+	for i, a := range acts {
+		p := pacers[i%len(pacers)]
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
@@ -140,9 +185,7 @@ func play(p *Pacer, acts []act) []*run {
 	return runs
 }
 
-const slack = 10 * time.Nanosecond // timers are set a nanosecond or two late
-
-func check(runs []*run) (problems []string) {
+func check(runs []*run, slack time.Duration) (problems []string) {
 	bad := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	for _, r := range runs {
 		if late := r.start - r.at - r.r.Wait; late > slack && (r.leave == 0 || r.err == nil) {
@@ -163,7 +206,7 @@ func check(runs []*run) (problems []string) {
 			}
 			v := q.o.verdict()
 			if v.incident() && r.start > q.end && r.start < q.end+5*time.Second-slack {
-				if first := !anyIncident(runs, q); first {
+				if first := !anyIncident(runs, q, slack); first {
 					bad("%s started %v after an incident", r.r.Kind, r.start-q.end)
 				}
 			}
@@ -188,7 +231,7 @@ func check(runs []*run) (problems []string) {
 }
 
 // anyIncident reports whether q was on its way when another incident of its keys ended: then it is the same one.
-func anyIncident(runs []*run, q *run) bool {
+func anyIncident(runs []*run, q *run, slack time.Duration) bool {
 	for _, x := range runs {
 		if x != q && x.err == nil && x.o.Sent && x.o.verdict().incident() && x.end > q.start && x.end <= q.end+slack {
 			return true
