@@ -1,8 +1,10 @@
 package proxy
 
 import (
+	"context"
 	"net"
 	"sync"
+	"time"
 )
 
 // drain counts what the servers do not: tunnels (their connections are hijacked, so no http.Server waits for them)
@@ -10,6 +12,8 @@ import (
 type drain struct {
 	mu       sync.Mutex
 	stopping bool
+	stopped  context.Context // ends when the gate stops
+	end      context.CancelFunc
 	tunnels  int
 	byClient map[string]int
 	conns    map[net.Conn]struct{} // tunnels being served
@@ -20,6 +24,7 @@ type drain struct {
 func newDrain() *drain {
 	d := &drain{byClient: map[string]int{}, conns: map[net.Conn]struct{}{}, relays: map[net.Conn]struct{}{}}
 	d.idle = sync.NewCond(&d.mu)
+	d.stopped, d.end = context.WithCancel(context.Background())
 	return d
 }
 
@@ -33,7 +38,18 @@ func (d *drain) stop() {
 	d.mu.Lock()
 	d.stopping = true
 	d.mu.Unlock()
+	d.end()
 }
+
+// queued is ctx for the time a request waits: it ends with the refusal `draining` as its cause when the gate stops,
+// since what has not begun then shall not hold the end up.
+func (d *drain) queued(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(d.stopped, func() { cancel(drainingNow()) })
+	return ctx, func() { stop(); cancel(nil) }
+}
+
+func drainingNow() *refusal { return &refusal{code: Draining, retryAfter: 5 * time.Second} }
 
 // admit counts one more tunnel, unless the client or the gate has too many. No client may take more than half.
 func (d *drain) admit(client string, perClient, all int) bool {

@@ -86,7 +86,12 @@ func (x *exchange) fetchRobots(ctx context.Context, r policy.FetchRequest) (_ *p
 		if r.Hop > 0 && r.SameHost && req.Robots != pacing.RobotsFree {
 			req.Robots = pacing.RobotsFree // a hop on the same host follows at once
 		}
-		t, err := x.g.pacer.Acquire(ctx, req)
+		queued, done := x.g.drain.queued(ctx)
+		defer done()
+		t, err := x.g.pacer.Acquire(queued, req)
+		if no := drainCause(context.Cause(queued)); err != nil && no != nil {
+			return nil, no
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -20,7 +20,7 @@ import (
 // who is step 1: the client, its profile and job.
 func (x *exchange) who() *refusal {
 	if x.g.drain.draining() {
-		return &refusal{code: Draining, retryAfter: 5 * time.Second}
+		return drainingNow()
 	}
 	if no := x.wellFormed(); no != nil {
 		return no
@@ -67,9 +67,16 @@ func (x *exchange) who() *refusal {
 
 // wellFormed checks what net/http lets pass: number of fields, length of the target.
 func (x *exchange) wellFormed() *refusal {
-	n := 0
-	for _, v := range x.in.Header {
+	n, size := 0, 0
+	for k, v := range x.in.Header {
 		n += len(v)
+		for _, s := range v {
+			size += len(k) + len(s) + 4
+		}
+	}
+	if limit := x.rules.Server.HeadBytes; limit > 0 && size > limit {
+		return &refusal{code: BadRequest, status: http.StatusRequestHeaderFieldsTooLarge, class: "header_too_large",
+			detail: "The request's header is larger than " + strconv.Itoa(limit) + " bytes (server.head_bytes). Send less."}
 	}
 	if limit := x.rules.Server.Fields; limit > 0 && n > limit {
 		return &refusal{code: BadRequest, status: http.StatusRequestHeaderFieldsTooLarge, class: "header_too_large",
@@ -352,7 +359,9 @@ func (x *exchange) passedUA() string {
 
 // allowed is step 4.
 func (x *exchange) allowed(ctx context.Context) *refusal {
-	v := x.g.policy.Check(ctx, x.query())
+	queued, done := x.g.drain.queued(ctx)
+	v := x.g.policy.Check(queued, x.query())
+	done()
 	x.verdict = v
 	x.noteVerdict(v)
 	if v.Allowed {
@@ -360,6 +369,9 @@ func (x *exchange) allowed(ctx context.Context) *refusal {
 	}
 	if ctx.Err() != nil {
 		return &refusal{code: reasonClientGone, class: "client_gone"}
+	}
+	if no := drainCause(v.Cause); no != nil {
+		return no
 	}
 	no := &refusal{code: Reason(v.Reason), class: v.Class, retryAfter: v.RetryAfter, err: v.Cause}
 	switch no.code {
@@ -381,6 +393,15 @@ func (x *exchange) allowed(ctx context.Context) *refusal {
 		return no
 	}
 	return x.unlessReporting(no)
+}
+
+// drainCause is the refusal by which the gate's end ended a wait, or nil.
+func drainCause(err error) *refusal {
+	var no *refusal
+	if errors.As(err, &no) && no.code == Draining {
+		return no
+	}
+	return nil
 }
 
 func (x *exchange) query() policy.Query {
@@ -433,7 +454,9 @@ func (x *exchange) wait(ctx context.Context) *refusal {
 		return nil
 	}
 	x.book()
-	t, err := x.g.pacer.Acquire(ctx, x.pacingRequest())
+	queued, done := x.g.drain.queued(ctx)
+	defer done()
+	t, err := x.g.pacer.Acquire(queued, x.pacingRequest())
 	if err != nil {
 		x.ticket.Cancel()
 		var busy *pacing.Busy
@@ -442,6 +465,9 @@ func (x *exchange) wait(ctx context.Context) *refusal {
 		}
 		if ctx.Err() != nil {
 			return &refusal{code: reasonClientGone, class: "client_gone", err: err}
+		}
+		if no := drainCause(context.Cause(queued)); no != nil {
+			return no
 		}
 		return refusalFor(err)
 	}

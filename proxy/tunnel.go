@@ -53,6 +53,17 @@ func (c *tunnelConn) Close() error {
 	return c.Conn.Close()
 }
 
+// CloseWrite half-closes the connection under it.
+func (c *tunnelConn) CloseWrite() error { return closeWrite(c.Conn) }
+
+// closeWrite half-closes c where it can be half-closed.
+func closeWrite(c net.Conn) error {
+	if cw, ok := c.(interface{ CloseWrite() error }); ok {
+		return cw.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
+
 // checkServerName refuses a ClientHello for another host than the CONNECT named. No name at all means the CONNECT
 // host (IP literals carry none).
 func (t *tunnel) checkServerName(name string) error {
@@ -73,13 +84,17 @@ func (g *Gate) acceptConnect(r *http.Request) (*tunnel, *http.Response) {
 	x := g.begin(r, nil)
 	x.ev.Method = http.MethodConnect
 	if g.drain.draining() {
-		return nil, x.refuse(&refusal{code: Draining, retryAfter: 5 * time.Second})
+		return nil, x.refuse(drainingNow())
 	}
 	id, ref := g.identify(r)
 	if ref != nil {
 		return nil, x.refuse(ref)
 	}
 	x.setClient(id)
+	if r.ContentLength != 0 || len(r.TransferEncoding) > 0 {
+		// A CONNECT has no content (RFC 9110 9.3.6): what follows its head belongs to the tunnel, for one reader, and to a body, for another.
+		return nil, x.refuse(&refusal{code: BadRequest, class: "request_framing"})
+	}
 	host, port, err := guard.ParseAuthority(r.RequestURI, 0)
 	if err != nil {
 		return nil, x.refuse(refusalFor(err))
@@ -152,7 +167,7 @@ func (g *Gate) serveTLS(t *tunnel, tc *tunnelConn) {
 	_ = tc.SetDeadline(time.Time{})
 	g.drain.add(tc)
 	if c.ConnectionState().NegotiatedProtocol == "h2" {
-		g.inner.push(c) // the server recognises HTTP/2 only on a *tls.Conn
+		g.inner2.push(newH2Conn(c, t, g.rules().Server.ReadHead))
 		return
 	}
 	g.inner.push(&answerConn{Conn: c, gate: g, tunnel: t, tls: true})
@@ -191,6 +206,9 @@ type firstByteConn struct {
 	first byte
 	has   bool
 }
+
+// CloseWrite half-closes the connection under it.
+func (c *firstByteConn) CloseWrite() error { return closeWrite(c.Conn) }
 
 func (c *firstByteConn) Read(p []byte) (int, error) {
 	if c.has && len(p) > 0 {
