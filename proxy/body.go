@@ -279,8 +279,7 @@ func (b *body) watch(rc *http.ResponseController) *watcher {
 		stall = b.x.rules.Server.StreamIdle
 	}
 	seen := int64(0)
-	var fire func()
-	fire = func() {
+	fire := func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if w.done {

@@ -25,10 +25,12 @@ type exchange struct {
 	rules *Rules
 	in    *http.Request // as the fetcher sent it; never changed
 	early func(int, http.Header)
-	tun   *tunnel
-	own   *ownFetch
-	began time.Time
-	ev    *audit.Event
+	// readBy bounds the next read of the request's body; nil without a body.
+	readBy func(time.Time) error
+	tun    *tunnel
+	own    *ownFetch
+	began  time.Time
+	ev     *audit.Event
 
 	id      *identity
 	profile *Profile
@@ -142,7 +144,7 @@ func (x *exchange) refuseLater(no *refusal) *http.Response {
 		resp.Request = nil
 	}
 	if no.code == reasonClientGone {
-		resp.StatusCode = 499 // nobody is there to read it
+		resp.StatusCode = statusClientGone // nobody is there to read it
 	}
 	ev.Answered = resp.StatusCode
 	if no.code == reasonClientGone {
@@ -153,6 +155,9 @@ func (x *exchange) refuseLater(no *refusal) *http.Response {
 	}
 	return resp
 }
+
+// statusClientGone marks an answer that is never written: its fetcher has left.
+const statusClientGone = 499
 
 // wantsHTML tells whether a person looks at the answer: a browser's navigation that asks for HTML.
 func (x *exchange) wantsHTML() bool {

@@ -6,6 +6,9 @@ import (
 	"maps"
 	"net/http"
 	"strings"
+	"time"
+
+	"golang.org/x/net/http/httpguts"
 )
 
 var errCtxCanceled = context.Canceled
@@ -20,14 +23,21 @@ func (g *Gate) forward(w http.ResponseWriter, r *http.Request, t *tunnel) {
 			clear(w.Header())
 		}
 	}
+	rc := http.NewResponseController(w)
+	if r.ContentLength != 0 {
+		in.readBy = rc.SetReadDeadline
+	}
 	resp := g.serve(r.Context(), in)
+	if resp.StatusCode == statusClientGone && resp.Header.Get("Crawlgate-Reason") == string(reasonClientGone) {
+		panic(http.ErrAbortHandler) // a fetcher that half-closed could still read: the code is none of the wire's
+	}
 	if rb, ok := resp.Body.(*relayBody); ok {
 		g.relay(w, resp, rb)
 		return
 	}
 	b, streamed := resp.Body.(*body)
 	if !streamed {
-		writeWhole(w, r, resp)
+		writeWhole(w, r, resp, g.rules().Server.StallTimeout)
 		return
 	}
 	defer b.Close()
@@ -40,20 +50,22 @@ func (g *Gate) forward(w http.ResponseWriter, r *http.Request, t *tunnel) {
 		announce(w.Header(), resp.Trailer)
 		w.WriteHeader(resp.StatusCode)
 	}
-	announced := len(resp.Trailer)
 	if instead := b.copyTo(w, head); instead != nil {
-		writeWhole(w, r, instead)
+		writeWhole(w, r, instead, g.rules().Server.StallTimeout)
 		return
 	}
-	sendTrailers(w, resp.Trailer, announced)
+	sendTrailers(w, resp.Trailer)
 }
 
 // writeWhole writes an answer of ours.
-func writeWhole(w http.ResponseWriter, r *http.Request, resp *http.Response) {
+func writeWhole(w http.ResponseWriter, r *http.Request, resp *http.Response, stall time.Duration) {
 	defer resp.Body.Close()
 	maps.Copy(w.Header(), resp.Header)
 	if resp.Close && r.ProtoMajor == 1 {
 		w.Header()["Connection"] = []string{"close"}
+	}
+	if r.ProtoMajor == 2 && stall > 0 {
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(stall)) // of this stream
 	}
 	w.WriteHeader(resp.StatusCode)
 	if r.Method != http.MethodHead {
@@ -61,14 +73,14 @@ func writeWhole(w http.ResponseWriter, r *http.Request, resp *http.Response) {
 	}
 }
 
-// announce names the trailers that the origin announced.
+// announce names the trailers that the origin announced and that may pass.
 func announce(h http.Header, trailer http.Header) {
 	if len(trailer) == 0 {
 		return
 	}
 	names := make([]string, 0, len(trailer))
 	for k := range trailer {
-		if !strings.HasPrefix(strings.ToLower(k), "crawlgate-") {
+		if httpguts.ValidTrailerHeader(k) && !strings.HasPrefix(k, "Crawlgate-") && k != "Proxy-Status" {
 			names = append(names, k)
 		}
 	}
@@ -77,17 +89,21 @@ func announce(h http.Header, trailer http.Header) {
 	}
 }
 
-// sendTrailers passes the trailers on, cleaned as the head was.
-func sendTrailers(w http.ResponseWriter, trailer http.Header, announced int) {
+// sendTrailers passes the trailers on, cleaned as the head was. Fields that frame or route a message, or give it its
+// type, may not come this late (RFC 9110 6.5.1).
+func sendTrailers(w http.ResponseWriter, trailer http.Header) {
 	if len(trailer) == 0 {
 		return
 	}
 	stripAnswer(trailer)
-	prefix := ""
-	if len(trailer) != announced {
-		prefix = http.TrailerPrefix
-	}
+	declared := w.Header()["Trailer"]
 	for k, v := range trailer {
-		w.Header()[prefix+k] = v
+		switch {
+		case !httpguts.ValidTrailerHeader(k):
+		case hasToken(declared, k):
+			w.Header()[k] = v
+		default:
+			w.Header()[http.TrailerPrefix+k] = v
+		}
 	}
 }

@@ -65,8 +65,10 @@ type Gate struct {
 	pace      *paceCheck
 
 	outer     *http.Server
-	innerSrv  *http.Server
+	innerSrv  *http.Server // HTTP/1.1 in tunnels
 	inner     *innerListener
+	inner2Srv *http.Server // HTTP/2 in tunnels
+	inner2    *innerListener
 	connector *connector
 	pseudonym string // in Via, when it is added
 
@@ -80,7 +82,7 @@ func New(p Parts, r *Rules) (*Gate, error) {
 	}
 	g := &Gate{
 		log: p.Log, pacer: p.Pacer, signer: p.Signer, list: p.List, ledger: p.Ledger, locks: p.Locks, audit: p.Audit, clock: p.Clock,
-		certs: certs, keeper: newGatekeeper(), pages: newPages(), drain: newDrain(), inner: newInnerListener(), pace: newPaceCheck(),
+		certs: certs, keeper: newGatekeeper(), pages: newPages(), drain: newDrain(), inner: newInnerListener(), inner2: newInnerListener(), pace: newPaceCheck(),
 		pseudonym: "crawlgate-" + strings.ToLower(audit.NewID()[12:]),
 	}
 	if g.log == nil {
@@ -99,10 +101,17 @@ func New(p Parts, r *Rules) (*Gate, error) {
 	g.outer.Protocols = new(http.Protocols)
 	g.outer.Protocols.SetHTTP1(true)
 	g.innerSrv = g.newServer(http.HandlerFunc(g.serveInner))
-	// The server sets HTTP/2 up only when its TLS configuration offers it; the handshake itself is done by us.
-	g.innerSrv.TLSConfig = &tls.Config{NextProtos: []string{"h2", "http/1.1"}}
-	g.innerSrv.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 100}
+	g.innerSrv.Protocols = new(http.Protocols)
+	g.innerSrv.Protocols.SetHTTP1(true)
 	go func() { _ = g.innerSrv.Serve(g.inner) }()
+	// The handshake was done by us, and what the server gets is our own connection (h2Conn): unencrypted to it.
+	g.inner2Srv = g.newServer(http.HandlerFunc(g.serveInner))
+	g.inner2Srv.Protocols = new(http.Protocols)
+	g.inner2Srv.Protocols.SetUnencryptedHTTP2(true)
+	g.inner2Srv.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 100}
+	// A head past the limit gets our own answer (wellFormed); the server's would have no reason.
+	g.inner2Srv.MaxHeaderBytes *= 4
+	go func() { _ = g.inner2Srv.Serve(g.inner2) }()
 	return g, nil
 }
 
@@ -136,10 +145,8 @@ func tunnelFrom(ctx context.Context) *tunnel {
 	switch c := ctx.Value(connKey{}).(type) {
 	case *answerConn:
 		return c.tunnel
-	case *tls.Conn:
-		if tc, ok := c.NetConn().(*tunnelConn); ok {
-			return tc.tunnel
-		}
+	case *h2Conn:
+		return c.tunnel
 	}
 	return nil
 }
@@ -226,8 +233,10 @@ func (g *Gate) Minted() int64 {
 func (g *Gate) Shutdown(ctx context.Context) error {
 	g.drain.stop()
 	err := g.outer.Shutdown(ctx)
-	if ierr := g.innerSrv.Shutdown(ctx); err == nil {
-		err = ierr
+	for _, s := range []*http.Server{g.innerSrv, g.inner2Srv} {
+		if ierr := s.Shutdown(ctx); err == nil {
+			err = ierr
+		}
 	}
 	select {
 	case <-g.drain.waitRelays():
@@ -235,7 +244,9 @@ func (g *Gate) Shutdown(ctx context.Context) error {
 	}
 	_ = g.outer.Close()
 	_ = g.innerSrv.Close()
+	_ = g.inner2Srv.Close()
 	_ = g.inner.Close()
+	_ = g.inner2.Close()
 	g.drain.closeAll()
 	g.upstream.close()
 	g.certs.close()
@@ -262,6 +273,3 @@ func (g *Gate) serveInner(w http.ResponseWriter, r *http.Request) {
 	t.requests.Add(1)
 	g.forward(w, r, t)
 }
-
-// drainTimeout is how long Shutdown's caller should wait.
-func (g *Gate) drainTimeout() time.Duration { return g.rules().Server.Grace }

@@ -75,6 +75,9 @@ type replayConn struct {
 
 func (c *replayConn) Read(p []byte) (int, error) { return c.r.Read(p) }
 
+// CloseWrite half-closes the connection under it.
+func (c *replayConn) CloseWrite() error { return closeWrite(c.Conn) }
+
 // goproxyLog sends goproxy's own messages to the operational log, at debug: it has nothing to say that the audit
 // event does not.
 type goproxyLog struct{ log *slog.Logger }

@@ -2,12 +2,12 @@ package proxy
 
 import (
 	"bytes"
+	"crypto/tls"
 	"errors"
 	"net"
 	"net/http"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -69,7 +69,9 @@ func (l *answerListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &answerConn{Conn: c, gate: l.gate, via: l.via}, nil
+	a := &answerConn{Conn: c, gate: l.gate, via: l.via}
+	a.stall.Store(int64(l.gate.rules().Server.StallTimeout))
+	return a, nil
 }
 
 // answerConn stands between the standard server and a connection. What the server cannot parse it answers by one
@@ -81,7 +83,7 @@ type answerConn struct {
 	tunnel *tunnel     // nil on the outer listener
 	via    *listenerOf // nil inside tunnels
 	tls    bool
-	wrote  atomic.Bool
+	stall  atomic.Int64 // nanoseconds one write may take, on the outer listener; 0: no limit
 }
 
 // The fields net/http puts on the answers it writes by itself (net/http/server.go, conn.serve).
@@ -100,15 +102,40 @@ func (c *answerConn) Write(p []byte) (int, error) {
 			return len(p), nil
 		}
 	}
+	// A fetcher that does not read must not hold a goroutine for ever. Every write of every tunnel ends here too.
+	if d := c.stall.Load(); d > 0 {
+		_ = c.Conn.SetWriteDeadline(time.Now().Add(time.Duration(d)))
+	}
 	return c.Conn.Write(p)
+}
+
+// patience sets how long one write to the fetcher behind c may take.
+func patience(c net.Conn, d time.Duration) {
+	for c != nil {
+		switch t := c.(type) {
+		case *answerConn:
+			if t.tunnel == nil {
+				t.stall.Store(int64(d))
+				return
+			}
+			c = t.Conn
+		case *tls.Conn:
+			c = t.NetConn()
+		case *tunnelConn:
+			c = t.Conn
+		case *firstByteConn:
+			c = t.Conn
+		case *replayConn:
+			c = t.Conn
+		default:
+			return
+		}
+	}
 }
 
 // CloseWrite lets the server half-close, so that the client can read an early answer.
 func (c *answerConn) CloseWrite() error {
-	if cw, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return cw.CloseWrite()
-	}
-	return nil
+	return closeWrite(c.Conn)
 }
 
 // answerMalformed builds the whole answer for a request that could not be parsed, and records it. line is the status and

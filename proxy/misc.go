@@ -46,11 +46,13 @@ func applyProfile(r pacing.Request, p pacing.ProfileConfig) pacing.Request {
 
 // secure tells whether the request's tunnel speaks TLS.
 func (t *tunnel) secure(r *http.Request) bool {
-	if r.TLS != nil {
+	switch c := r.Context().Value(connKey{}).(type) {
+	case *h2Conn:
 		return true
+	case *answerConn:
+		return c.tls
 	}
-	c, ok := r.Context().Value(connKey{}).(*answerConn)
-	return ok && c.tls
+	return false
 }
 
 // recordTunnel writes the event of a tunnel in which no request arrived.

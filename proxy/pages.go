@@ -41,7 +41,6 @@ type openPage struct {
 	host   string
 	status int
 	end    time.Time // zero while it is open
-	ticket *pacing.Ticket
 }
 
 // hop is where an answer pointed.

@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"net/http"
+	"time"
 )
 
 // inbound is one request as it arrived: on the proxy port (plain HTTP, absolute form) or inside a tunnel.
@@ -10,6 +11,7 @@ type inbound struct {
 	r      *http.Request
 	tunnel *tunnel                // nil on the proxy port
 	early  func(int, http.Header) // passes on a 1xx answer
+	readBy func(time.Time) error  // bounds the next read of the body
 	own    *ownFetch              // a fetch of the gate for itself (sitemaps): no fetcher asked
 }
 
@@ -22,7 +24,7 @@ type inbound struct {
 // so no way out can forget the turn or the audit event.
 func (g *Gate) serve(ctx context.Context, in *inbound) (resp *http.Response) {
 	x := g.begin(in.r, in.tunnel)
-	x.early, x.own = in.early, in.own
+	x.early, x.readBy, x.own = in.early, in.readBy, in.own
 	defer func() { resp = x.settle(recover(), resp) }()
 
 	// 1. Who asks: client, profile, job; and what kind of request is it?

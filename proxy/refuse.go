@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"syscall"
@@ -263,6 +264,7 @@ func transportRefusal(err error) *refusal {
 		hostErr x509.HostnameError
 		invalid x509.CertificateInvalidError
 		verify  *tls.CertificateVerificationError
+		upload  *uploadError
 		record  tls.RecordHeaderError
 		alert   tls.AlertError
 		ne      net.Error
@@ -270,6 +272,8 @@ func transportRefusal(err error) *refusal {
 	switch {
 	case errors.Is(err, errReqTooLarge):
 		return &refusal{code: BodyDenied, class: "request_body", err: err}
+	case errors.As(err, &upload):
+		return uploadRefusal(upload)
 	case errors.As(err, &over):
 		return &refusal{code: UpstreamTimeout, class: over.Limit, err: err}
 	case errors.As(err, &lost):
@@ -289,7 +293,7 @@ func transportRefusal(err error) *refusal {
 	switch {
 	case strings.Contains(text, "tls: "), strings.Contains(text, "remote error: tls"):
 		return &refusal{code: UpstreamTLS, class: "tls_failed", err: err}
-	case strings.Contains(text, "server response headers exceeded"), strings.Contains(text, "header list too large"):
+	case strings.Contains(text, "server response headers exceeded"), strings.Contains(text, "response header list larger"):
 		return &refusal{code: UpstreamFailed, class: "response_head", proxyError: "http_response_header_section_size", err: err}
 	case strings.Contains(text, "malformed"), strings.Contains(text, "PROTOCOL_ERROR"):
 		return &refusal{code: UpstreamFailed, class: "response_invalid", proxyError: "http_protocol_error", err: err}
@@ -297,6 +301,20 @@ func transportRefusal(err error) *refusal {
 		return &refusal{code: UpstreamFailed, class: "connection_lost", proxyError: "connection_terminated", err: err}
 	}
 	return &refusal{code: UpstreamFailed, class: "failed", err: err}
+}
+
+// uploadRefusal classifies what reading the request's body returned.
+func uploadRefusal(err *uploadError) *refusal {
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return &refusal{code: BadRequest, status: http.StatusRequestTimeout, class: "request_body_slow", err: err,
+			detail: "No byte of the request's body came for too long (pacing.stall_timeout). Send it again, faster."}
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, context.Canceled), errors.Is(err, syscall.ECONNRESET):
+		return &refusal{code: reasonClientGone, class: "client_left_upload", err: err}
+	case strings.Contains(err.Error(), "client disconnected"):
+		return &refusal{code: reasonClientGone, class: "client_left_upload", err: err}
+	}
+	return &refusal{code: BadRequest, class: "request_framing", err: err}
 }
 
 // Error makes a refusal an error, so that a step deep in the transport can carry one out.

@@ -34,6 +34,7 @@ func (g *Gate) relay(w http.ResponseWriter, resp *http.Response, rb *relayBody) 
 	defer done()
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Time{})
+	patience(conn, x.rules.Server.StreamIdle)
 	bw := bufio.NewWriter(conn)
 	h := http.Header{}
 	maps.Copy(h, resp.Header)
@@ -52,7 +53,12 @@ func (g *Gate) relay(w http.ResponseWriter, resp *http.Response, rb *relayBody) 
 	x.wire.in.Add(toClient)
 }
 
-// pump copies both ways until one side ends or nothing moves for idle, and returns the bytes a sent and received.
+// linger is how long the other direction may go on after one side ended: a WebSocket's closing handshake has a last
+// word from each.
+const linger = 2 * time.Second
+
+// pump copies both ways until one side ends (the other then has linger to finish) or nothing moves for idle, and
+// returns the bytes a sent and received.
 func pump(a net.Conn, early io.Reader, b io.ReadWriteCloser, idle time.Duration) (fromA, fromB int64) {
 	var moved atomic.Int64
 	var once sync.Once
@@ -77,9 +83,25 @@ func pump(a net.Conn, early io.Reader, b io.ReadWriteCloser, idle time.Duration)
 	}
 	var wg sync.WaitGroup
 	wg.Add(2)
+	// ended passes the end of one direction on and gives the other linger, unless it ended first.
+	var ends atomic.Int32
+	var last atomic.Pointer[time.Timer]
+	ended := func(to io.Closer) {
+		cw, ok := to.(interface{ CloseWrite() error })
+		if ends.Add(1) == 2 || !ok || cw.CloseWrite() != nil {
+			stop()
+			return
+		}
+		last.Store(time.AfterFunc(linger, stop))
+	}
+	defer func() {
+		if t := last.Load(); t != nil {
+			t.Stop()
+		}
+	}()
 	go func() {
 		defer wg.Done()
-		defer stop()
+		defer ended(b)
 		var src io.Reader = a
 		if early != nil {
 			src = io.MultiReader(early, a)
@@ -88,7 +110,7 @@ func pump(a net.Conn, early io.Reader, b io.ReadWriteCloser, idle time.Duration)
 	}()
 	go func() {
 		defer wg.Done()
-		defer stop()
+		defer ended(a)
 		fromB = copyCounting(a, b, &moved)
 	}()
 	wg.Wait()

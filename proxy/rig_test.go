@@ -401,21 +401,3 @@ func (r *rig) tls(authority, serverName string, protos ...string) *tls.Conn {
 	must(r.t, tc.Handshake())
 	return tc
 }
-
-// exchange sends raw bytes to the proxy port and returns all that comes back until the close or a short silence.
-func (r *rig) rawExchange(data string) string {
-	r.t.Helper()
-	c, err := net.Dial("tcp", r.addr)
-	must(r.t, err)
-	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
-	_, err = io.WriteString(c, data)
-	must(r.t, err)
-	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
-	if err != nil {
-		return "no answer: " + err.Error()
-	}
-	defer resp.Body.Close()
-	b, _ := io.ReadAll(resp.Body)
-	return fmt.Sprintf("%d %s %s", resp.StatusCode, resp.Header.Get("Crawlgate-Reason"), b)
-}

@@ -65,7 +65,7 @@ func (x *exchange) dress(ctx context.Context) (*http.Request, *refusal) {
 		Body: noBody{},
 	}
 	if r.ContentLength != 0 && r.Body != nil {
-		up := &upload{r: r.Body, wire: x.wire, left: x.profile.Limits.RequestBody, in: r}
+		up := &upload{r: r.Body, x: x, wire: x.wire, left: x.profile.Limits.RequestBody, in: r}
 		out.Body, out.ContentLength = up, r.ContentLength
 		if up.trailer = r.Trailer.Clone(); up.trailer != nil {
 			x.ev.Sig.Stripped += sign.Strip(up.trailer)
@@ -73,8 +73,7 @@ func (x *exchange) dress(ctx context.Context) (*http.Request, *refusal) {
 			out.Trailer = up.trailer
 		}
 	}
-	early := x.early
-	return out.WithContext(httptrace.WithClientTrace(rctx, x.wire.trace(early))), nil
+	return out.WithContext(httptrace.WithClientTrace(rctx, x.wire.trace(x.early))), nil
 }
 
 // sign signs the request or notes why it is not signed. A failure to sign refuses it: never unsigned instead.
@@ -125,10 +124,15 @@ func (x *exchange) send(out *http.Request) (*http.Response, *refusal) {
 		return nil, &refusal{code: AuditUnavailable, retryAfter: 5 * time.Second, err: err}
 	}
 	x.sending = out.Context()
-	timer := time.AfterFunc(x.profile.Limits.Timeout, func() { x.cancel(errHeadTimeout) })
+	x.wire.headTimer = time.AfterFunc(x.profile.Limits.Timeout, func() {
+		if !x.wire.over.Load() {
+			x.cancel(errHeadTimeout)
+		}
+	})
 	x.g.pace.begin(x)
 	resp, err := x.g.upstream.roundTrip(out, x.wire)
-	headLate := !timer.Stop()
+	x.wire.endHead()
+	headLate := !x.wire.headTimer.Stop()
 	if err == nil && headLate && out.Context().Err() != nil {
 		resp.Body.Close()
 		err = context.Cause(out.Context())
@@ -143,6 +147,8 @@ func (x *exchange) send(out *http.Request) (*http.Response, *refusal) {
 		switch no.code {
 		case DNSFailed, UpstreamFailed, UpstreamTimeout, UpstreamTLS:
 			x.outcome.Sent = true // the origin failed, whether or not a byte went out
+		case BadRequest, BodyDenied, reasonClientGone:
+			x.outcome.Err = errCanceled // the fetcher failed, and the origin is not blamed for it
 		}
 		return nil, no
 	}
@@ -172,6 +178,11 @@ func (x *exchange) admit(resp *http.Response) (*http.Response, *refusal) {
 		return nil, &refusal{code: UpstreamFailed, class: "origin_407", proxyError: "http_protocol_error"}
 	}
 	upgraded := resp.StatusCode == http.StatusSwitchingProtocols
+	if _, both := resp.Body.(io.ReadWriteCloser); upgraded && (!both || !isWebSocket(x.in.Header) || !hasToken(h["Upgrade"], "websocket")) {
+		// Nobody asked for it: what follows would be an unjudged tunnel.
+		resp.Body.Close()
+		return nil, &refusal{code: UpstreamFailed, class: "upgrade_unasked", proxyError: "http_protocol_error"}
+	}
 	if limit := x.profile.Limits.ResponseBody; limit > 0 && resp.ContentLength > limit && x.in.Method != http.MethodHead {
 		resp.Body.Close()
 		return nil, &refusal{code: ResponseTooLarge, class: "size", detail: "The answer has " + strconv.FormatInt(resp.ContentLength, 10) +
@@ -270,44 +281,48 @@ func cloneURL(u *url.URL) *url.URL {
 	return &c
 }
 
-// upload is a request body on its way: counted, and bounded also where no field announced its length. Of the trailers
+// upload is a request body on its way: counted, and bounded also where no field announced its length. The wait for the
+// answer's head begins anew with each piece, and a fetcher that sends none for long ends the exchange. Of the trailers
 // that arrive at its end only those pass that were announced and may pass.
 type upload struct {
 	r       io.ReadCloser
+	x       *exchange
 	wire    *wireLog
 	left    int64
 	in      *http.Request
 	trailer http.Header
 }
 
+// uploadError is a fault of the request's body, which is the fetcher's and not the site's.
+type uploadError struct{ err error }
+
+func (e *uploadError) Error() string { return "request body: " + e.err.Error() }
+func (e *uploadError) Unwrap() error { return e.err }
+
 func (u *upload) Read(p []byte) (int, error) {
+	if u.x.readBy != nil {
+		_ = u.x.readBy(time.Now().Add(u.x.rules.Server.StallTimeout))
+	}
 	n, err := u.r.Read(p)
 	u.wire.out.Add(int64(n))
+	if n > 0 && u.wire.headTimer != nil && !u.wire.over.Load() {
+		u.wire.headTimer.Reset(u.x.profile.Limits.Timeout)
+	}
 	if u.left -= int64(n); u.left < 0 {
 		return 0, errReqTooLarge
 	}
-	if err == io.EOF {
+	switch {
+	case err == io.EOF:
+		if u.x.readBy != nil {
+			_ = u.x.readBy(time.Time{})
+		}
 		for k := range u.trailer {
 			u.trailer[k] = u.in.Trailer[k]
 		}
+	case err != nil:
+		err = &uploadError{err}
 	}
 	return n, err
 }
 
 func (u *upload) Close() error { return u.r.Close() }
-
-// earlyHint passes 1xx answers on, but for 100 and 101, which are of one connection.
-func earlyHint(early func(int, http.Header)) func(int, textproto.MIMEHeader) error {
-	if early == nil {
-		return nil
-	}
-	return func(code int, h textproto.MIMEHeader) error {
-		if code == http.StatusContinue || code == http.StatusSwitchingProtocols {
-			return nil
-		}
-		hh := http.Header(h).Clone()
-		stripAnswer(hh)
-		early(code, hh)
-		return nil
-	}
-}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/netip"
+	"net/textproto"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -121,9 +122,14 @@ type wireLog struct {
 	resolved []netip.Addr
 	except   string
 	reused   atomic.Bool
-	out      atomic.Int64 // body bytes sent
-	in       atomic.Int64 // body bytes received
-	proto    string
+	early    sync.Mutex  // held while a 1xx answer is passed on
+	hints    int         // 1xx answers seen
+	over     atomic.Bool // the wait for the answer's head is over: no 1xx any more, no head timer
+	// headTimer ends the wait for the answer's head; an upload that moves sets it forward.
+	headTimer *time.Timer
+	out       atomic.Int64 // body bytes sent
+	in        atomic.Int64 // body bytes received
+	proto     string
 }
 
 func (w *wireLog) trace(early func(int, http.Header)) *httptrace.ClientTrace {
@@ -146,8 +152,42 @@ func (w *wireLog) trace(early func(int, http.Header)) *httptrace.ClientTrace {
 			defer w.mu.Unlock()
 			w.wrote = true
 		},
-		Got1xxResponse: earlyHint(early),
+		Got1xxResponse: w.earlyHint(early),
 	}
+}
+
+// maxHints bounds the 1xx answers before a head: the transport sets no limit of its own when they are passed on.
+const maxHints = 16
+
+var errTooManyHints = errors.New("malformed answer: too many 1xx heads")
+
+// earlyHint passes 1xx answers on, but for 100 and 101, which are of one connection. The transport calls it from a
+// goroutine of its own, which may outlive the wait for the head; nothing is written then.
+func (w *wireLog) earlyHint(early func(int, http.Header)) func(int, textproto.MIMEHeader) error {
+	if early == nil {
+		return nil
+	}
+	return func(code int, h textproto.MIMEHeader) error {
+		w.early.Lock()
+		defer w.early.Unlock()
+		if w.hints++; w.hints > maxHints {
+			return errTooManyHints
+		}
+		if w.over.Load() || code == http.StatusContinue || code == http.StatusSwitchingProtocols {
+			return nil
+		}
+		hh := http.Header(h).Clone()
+		stripAnswer(hh)
+		early(code, hh)
+		return nil
+	}
+}
+
+// endHead ends the time in which 1xx answers may be written, and waits for one that is being written.
+func (w *wireLog) endHead() {
+	w.over.Store(true)
+	w.early.Lock()
+	defer w.early.Unlock()
 }
 
 func (w *wireLog) sent() bool {
