@@ -471,9 +471,12 @@ func TestArchiveSize(t *testing.T) {
 	a := openArchive(t, dir, c)
 	s := &site{}
 	p := New(c, s, a, nil)
-	for i := range 60 {
+	for i := range 40 {
 		s.answer = always(200, fmt.Sprintf("User-agent: *\nDisallow: /%d\n", i)+strings.Repeat("#", 50_000))
 		wants(t, p.Check(t.Context(), query(t, fmt.Sprintf("https://h%d.test/x", i))), true, ReasonOK, ClassNoMatch)
+		if i%4 != 3 {
+			continue
+		}
 		total := a.size
 		for _, sha := range bodiesOn(t, dir) {
 			b, err := a.Body(sha)
@@ -490,7 +493,7 @@ func TestArchiveSize(t *testing.T) {
 		}
 	}
 	lines := indexLines(t, dir)
-	if n := len(lines); n < 10 || lines[n-1].Host != "h59.test" {
+	if n := len(lines); n < 10 || lines[n-1].Host != "h39.test" {
 		t.Errorf("%d versions, the last of %s", n, lines[n-1].Host)
 	}
 }
