@@ -6,8 +6,8 @@ import (
 	"crawlgate/sign"
 )
 
-// OpenClient is the client that every request belongs to while none is configured.
-const OpenClient = "default"
+// openClient is the client that every request belongs to while none is configured.
+const openClient = "default"
 
 // Profile is the profile of a name.
 func (c *Config) Profile(name string) (Profile, bool) {
@@ -43,7 +43,7 @@ func (c *Config) StopOn(p Profile) []string {
 func (c *Config) Allowlist() allowlist.Config {
 	out := allowlist.Config{DenyHosts: c.Egress.DenyHosts}
 	if len(c.Clients) == 0 {
-		out.Clients = []allowlist.ClientConfig{{Name: OpenClient, Open: c.Open, Grants: allowlist.DefaultGrants()}}
+		out.Clients = []allowlist.ClientConfig{{Name: openClient, Open: c.Open, Grants: allowlist.DefaultGrants()}}
 	}
 	for _, cl := range c.Clients {
 		out.Clients = append(out.Clients, allowlist.ClientConfig{

@@ -13,18 +13,18 @@ import (
 
 // Defaults of the blocks that belong to no leaf (proxy-core section 3).
 const (
-	DefaultListen      = "127.0.0.1:3128"
-	DefaultAdminListen = "127.0.0.1:3129"
-	DefaultStateDir    = "~/.local/state/crawlgate"
+	defaultListen      = "127.0.0.1:3128"
+	defaultAdminListen = "127.0.0.1:3129"
+	defaultStateDir    = "~/.local/state/crawlgate"
 )
 
 // Defaults is the configuration that no file at all means: loopback, open, one profile, no agent. StateDir still begins
 // with ~; Load expands it.
 func Defaults() *Config {
 	return &Config{
-		Listen:     DefaultListen,
-		Admin:      Admin{Listen: DefaultAdminListen, Hosts: []string{}},
-		StateDir:   DefaultStateDir,
+		Listen:     defaultListen,
+		Admin:      Admin{Listen: defaultAdminListen, Hosts: []string{}},
+		StateDir:   defaultStateDir,
 		Open:       true,
 		Enforce:    true,
 		Agents:     []Agent{},

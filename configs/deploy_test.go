@@ -181,7 +181,7 @@ func TestUnit(t *testing.T) {
 	}
 	// Its variables are keys.
 	keys := map[string]bool{}
-	settable(configShape(), func(path string, _ *shape) { keys[EnvName(path)] = true })
+	settable(configShape(), func(path string, _ *shape) { keys[envName(path)] = true })
 	for _, m := range regexp.MustCompile(`CRAWLGATE_[A-Z_]+`).FindAllString(text+deployFile(t, "Dockerfile"), -1) {
 		if !keys[m] {
 			t.Errorf("no key for %s", m)

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-//go:embed recordslabs.yaml roftrlabs.yaml unlob.yaml example.yaml
+//go:embed recordslabs.yaml roftrlabs.yaml unlob.yaml
 var files embed.FS
 
 var presetNames = []string{"recordslabs", "roftrlabs", "unlob"}
@@ -15,26 +15,17 @@ var presetNames = []string{"recordslabs", "roftrlabs", "unlob"}
 // Presets are the names that `preset:` takes.
 func Presets() []string { return slices.Clone(presetNames) }
 
-// PresetFile is the text of a preset, to copy and change.
-func PresetFile(name string) ([]byte, error) {
+// presetText is the file of a preset.
+func presetText(name string) ([]byte, error) {
 	if !slices.Contains(presetNames, name) {
 		return nil, fmt.Errorf("%q is not a preset; there are %s", name, strings.Join(presetNames, ", "))
 	}
 	return files.ReadFile(name + ".yaml")
 }
 
-// Example is configs/example.yaml: every key with its default.
-func Example() []byte {
-	b, err := files.ReadFile("example.yaml")
-	if err != nil {
-		return nil
-	}
-	return b
-}
-
 // Preset is a preset as a whole configuration, as if `preset: NAME` were all of the file. StateDir still begins with ~.
 func Preset(name string) (*Config, error) {
-	if _, err := PresetFile(name); err != nil {
+	if _, err := presetText(name); err != nil {
 		return nil, err
 	}
 	s := configShape()
@@ -73,7 +64,7 @@ func underPreset(s *shape, file, env, flags *tree) (*tree, []Problem) {
 		if name == "" {
 			return file, nil
 		}
-		data, err := PresetFile(name)
+		data, err := presetText(name)
 		if err != nil {
 			return file, []Problem{v.at.problem(err.Error())}
 		}

@@ -12,8 +12,8 @@ const envPrefix = "CRAWLGATE_"
 // envOwn are the variables that `crawlgate run` sets for its child, which may be a crawlgate again.
 var envOwn = []string{"CRAWLGATE_PROXY", "CRAWLGATE_CA", "CRAWLGATE_SPKI"}
 
-// EnvName is the variable that sets a key outside lists: CRAWLGATE_ and the path in capitals.
-func EnvName(key string) string {
+// envName is the variable that sets a key outside lists: CRAWLGATE_ and the path in capitals.
+func envName(key string) string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
 }
 
@@ -31,7 +31,7 @@ func readEnv(s *shape, environ []string) (t *tree, problems, warnings []Problem)
 	byName := map[string]string{}
 	shapes := map[string]*shape{}
 	settable(s, func(path string, leaf *shape) {
-		byName[EnvName(path)], shapes[path] = path, leaf
+		byName[envName(path)], shapes[path] = path, leaf
 	})
 	t = newBlock(place{from: fromEnv})
 	done := map[string]bool{}

@@ -130,18 +130,18 @@ func TestViperHazards(t *testing.T) {
 		n := 0
 		settable(s, func(path string, leaf *shape) {
 			n++
-			tree, problems, warnings := readEnv(s, []string{EnvName(path) + "=" + values[leaf.kind]})
+			tree, problems, warnings := readEnv(s, []string{envName(path) + "=" + values[leaf.kind]})
 			if len(problems)+len(warnings) > 0 || tree.find(path) == nil {
-				t.Errorf("%s: %v %v", EnvName(path), problems, warnings)
+				t.Errorf("%s: %v %v", envName(path), problems, warnings)
 				return
 			}
 			c, err := decode(s, layers{defaults: defaultTree(s), env: tree})
 			if err != nil {
-				t.Errorf("%s: %v", EnvName(path), err)
+				t.Errorf("%s: %v", envName(path), err)
 				return
 			}
 			if got := treeOf(s, reflect.ValueOf(*c), place{}).find(path); got == nil || !reflect.DeepEqual(got.plain(), tree.find(path).plain()) {
-				t.Errorf("%s: %v arrives as %v", EnvName(path), tree.find(path).plain(), got)
+				t.Errorf("%s: %v arrives as %v", envName(path), tree.find(path).plain(), got)
 			}
 		})
 		if n < 100 {
@@ -152,10 +152,10 @@ func TestViperHazards(t *testing.T) {
 	t.Run("two keys have one variable", func(t *testing.T) {
 		seen := map[string]string{}
 		configShape().walkLeaves("", func(path string, _ *shape) {
-			if other, ok := seen[EnvName(path)]; ok {
-				t.Errorf("%s and %s share %s", path, other, EnvName(path))
+			if other, ok := seen[envName(path)]; ok {
+				t.Errorf("%s and %s share %s", path, other, envName(path))
 			}
-			seen[EnvName(path)] = path
+			seen[envName(path)] = path
 		})
 	})
 

@@ -153,7 +153,7 @@ func (src *Sources) stateDir() string {
 			}
 		}
 	}
-	return DefaultStateDir
+	return defaultStateDir
 }
 
 // fillIn gives names that are plain without being written: the agent of a profile when there is one agent, the profile

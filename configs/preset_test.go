@@ -16,12 +16,15 @@ func TestPresetsLoad(t *testing.T) {
 				t.Fatal(err)
 			}
 			// The same by a file that names it, and by a copy of it.
-			named, _ := mustLoad(t, "preset: "+name+"\n")
-			text, err := PresetFile(name)
+			named, src := mustLoad(t, "preset: "+name+"\n")
+			if w := FormatWarnings(src.Warnings); w != "" {
+				t.Errorf("a preset warns of itself: %s", w)
+			}
+			text, err := presetText(name)
 			if err != nil {
 				t.Fatal(err)
 			}
-			copied, src := mustLoad(t, string(text))
+			copied, _ := mustLoad(t, string(text))
 			copied.Preset = name
 			named.StateDir, copied.StateDir = c.StateDir, c.StateDir
 			if d := cmp.Diff(c, named); d != "" {
@@ -29,9 +32,6 @@ func TestPresetsLoad(t *testing.T) {
 			}
 			if d := cmp.Diff(c, copied); d != "" {
 				t.Errorf("copied file differs (-Preset +copy):\n%s", d)
-			}
-			for _, w := range src.Warnings {
-				t.Logf("warning %s", w)
 			}
 		})
 	}

@@ -30,17 +30,6 @@ func (p Problem) String() string {
 	return p.Key + ": " + p.Text
 }
 
-// Where is the file and line in the form that editors jump to, "" when there is none.
-func (p Problem) Where() string {
-	switch {
-	case p.File == "":
-		return ""
-	case p.Line == 0:
-		return p.File
-	}
-	return fmt.Sprintf("%s:%d", p.File, p.Line)
-}
-
 func (p Problem) group() string {
 	if p.File != "" {
 		return p.File

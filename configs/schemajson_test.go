@@ -183,9 +183,9 @@ func TestSchemaAcceptsAndRefuses(t *testing.T) {
 		}
 		return sch.Validate(inst)
 	}
-	good := map[string]string{"example": string(Example()), "all keys": exampleReference(t), "shown": Defaults().Show(nil)}
+	good := map[string]string{"example": example(t), "all keys": exampleReference(t), "shown": Defaults().Show(nil)}
 	for _, name := range Presets() {
-		text, err := PresetFile(name)
+		text, err := presetText(name)
 		if err != nil {
 			t.Fatal(err)
 		}

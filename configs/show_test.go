@@ -261,7 +261,7 @@ func TestRestartOnly(t *testing.T) {
 
 func TestConverters(t *testing.T) {
 	c := Defaults()
-	if l := c.Allowlist(); len(l.Clients) != 1 || !l.Clients[0].Open || l.Clients[0].Name != OpenClient {
+	if l := c.Allowlist(); len(l.Clients) != 1 || !l.Clients[0].Open || l.Clients[0].Name != openClient {
 		t.Errorf("open mode: %+v", l)
 	}
 	c.Open = false

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// UserAgentName is the name of the agent that WithUserAgent makes.
-const UserAgentName = "default"
+// userAgentName is the name of the agent that WithUserAgent makes.
+const userAgentName = "default"
 
 var infoInUserAgent = regexp.MustCompile(`\+(https?://[^\s;,()]+)`)
 
@@ -35,7 +35,7 @@ func WithUserAgent(c *Config, userAgent, productToken string) error {
 			return errors.New("--user-agent begins with Mozilla, which names no crawler: add --product-token, the name that robots.txt uses")
 		}
 	}
-	a := Agent{Name: UserAgentName, ProductToken: productToken, UserAgent: userAgent, FallbackTokens: []string{}, PublishKeys: []string{}, Purposes: []string{}}
+	a := Agent{Name: userAgentName, ProductToken: productToken, UserAgent: userAgent, FallbackTokens: []string{}, PublishKeys: []string{}, Purposes: []string{}}
 	if m := infoInUserAgent.FindStringSubmatch(userAgent); m != nil && isWeb(m[1]) {
 		a.InfoURL = m[1]
 	}

@@ -79,8 +79,11 @@ func (v *checker) add(p Problem) {
 	}
 }
 
+// warn tells what is allowed but seldom right. What a preset says is meant.
 func (v *checker) warn(key, format string, args ...any) {
-	v.src.Warnings = append(v.src.Warnings, v.at(key, fmt.Sprintf(format, args...)))
+	if p := v.at(key, fmt.Sprintf(format, args...)); p.from != fromPreset {
+		v.src.Warnings = append(v.src.Warnings, p)
+	}
 }
 
 // at is a problem at the line of the key, or of the block around it, under the name that the key has in that file.
