@@ -14,7 +14,6 @@ import (
 	"net/http"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"crawlgate/allowlist"
 	"crawlgate/audit"

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
 
 	"crawlgate/proxy"
 )
@@ -20,7 +21,7 @@ type stateFile = bbolt.DB
 func openState(dir string) (*stateFile, error) {
 	file := filepath.Join(dir, "state.db")
 	db, err := bbolt.Open(file, 0o600, &bbolt.Options{Timeout: 300 * time.Millisecond})
-	if errors.Is(err, bbolt.ErrTimeout) {
+	if errors.Is(err, berrors.ErrTimeout) {
 		return nil, &exitError{exitUsage, &heldError{dir: dir, by: whoHolds(dir)}}
 	}
 	if err != nil {
