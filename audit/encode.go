@@ -38,22 +38,9 @@ func appendBody(b []byte, e *Event) []byte {
 	return b
 }
 
-func appendFields(b []byte, e *Event, fs []*field, urls, others int) []byte {
-	group := ""
-	for _, f := range fs {
-		if f.group != group {
-			if group != "" {
-				b = append(b, '}')
-			}
-			if group = f.group; group != "" {
-				b = append(b, `,"`...)
-				b = append(b, group...)
-				b = append(b, `":{`...)
-			}
-		}
-		if len(b) == 0 || b[len(b)-1] != '{' {
-			b = append(b, ',')
-		}
+func appendFields(b []byte, e *Event, fs []keyed, urls, others int) []byte {
+	for i := range fs {
+		f := &fs[i]
 		b = append(b, f.lead...)
 		switch {
 		case f.str != nil:
@@ -77,9 +64,6 @@ func appendFields(b []byte, e *Event, fs []*field, urls, others int) []byte {
 				e.addCut(f.name())
 			}
 		}
-	}
-	if group != "" {
-		b = append(b, '}')
 	}
 	return b
 }

@@ -60,8 +60,6 @@ type field struct {
 	ecs  []string // ECS names
 	ocsf []string // OCSF HTTP Activity names
 	doc  string
-
-	lead []byte // how the key is written, filled by init of the table
 }
 
 // name is the key with its object: `client.ip`.
@@ -73,7 +71,7 @@ func (f *field) name() string {
 }
 
 // fields holds every key between `seq` and `prev`. (`schema`, `type` and `seq` come first, `prev` and `hash` last, always.)
-var fields = leads([]field{
+var fields = []field{
 	{key: "id", on: onTraffic, str: func(e *Event) string { return e.ID }, ecs: []string{"event.id", "http.request.id"}, ocsf: []string{"metadata.uid"}, doc: "request id, also in Crawlgate-Request-Id"},
 	{key: "time", on: onAll, at: func(e *Event) time.Time { return e.Time }, ecs: []string{"@timestamp"}, ocsf: []string{"time"}, doc: "request received"},
 	{key: "queued_ms", on: onTraffic, num: func(e *Event) int64 { return e.QueuedMS }, ecs: []string{"labels.queued_ms"}, ocsf: []string{"unmapped.queued_ms"}, doc: "from arrival until it was sent, refused or given up"},
@@ -177,24 +175,36 @@ var fields = leads([]field{
 	{group: "checkpoint", key: "removed_head", on: onCheckpoint, str: func(e *Event) string { return e.Checkpoint.RemovedHead }, ecs: []string{"labels.checkpoint_removed_head"}, ocsf: []string{"unmapped.checkpoint_removed_head"}, doc: "its hash"},
 
 	{key: "cut", on: onAll, list: func(e *Event) []string { return e.Cut }, ecs: []string{"labels.cut"}, ocsf: []string{"unmapped.cut"}, doc: "fields whose value was shortened"},
-})
-
-// leads writes each key once, as it stands in a line.
-func leads(fs []field) []field {
-	for i := range fs {
-		fs[i].lead = []byte(`"` + fs[i].key + `":`)
-	}
-	return fs
 }
 
-// byType holds the fields of each type, so that the encoder asks nothing per event.
-var byType = func() map[string][]*field {
-	m := map[string][]*field{}
+// keyed is a field as a line of one type has it: lead is all that stands between the value before and this one (the end of
+// an object, the comma, the beginning of another, the key).
+type keyed struct {
+	*field
+	lead string
+}
+
+// byType holds the fields of each type, so that the encoder decides nothing per event. The last one, `cut`, stands in no
+// object, so every object is closed.
+var byType = func() map[string][]keyed {
+	m := map[string][]keyed{}
 	for _, t := range typeNames {
+		group := ""
 		for i := range fields {
-			if fields[i].on&t.bit != 0 {
-				m[t.name] = append(m[t.name], &fields[i])
+			f := &fields[i]
+			if f.on&t.bit == 0 {
+				continue
 			}
+			lead := ""
+			if group != "" && f.group != group {
+				lead = "}"
+			}
+			lead += ","
+			if f.group != "" && f.group != group {
+				lead += `"` + f.group + `":{`
+			}
+			group = f.group
+			m[t.name] = append(m[t.name], keyed{f, lead + `"` + f.key + `":`})
 		}
 	}
 	return m

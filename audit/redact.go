@@ -151,51 +151,40 @@ func (r *Redactor) maskReference(ref string) string {
 // maskQuery masks a URL's query; the rest stays as it is.
 func maskQuery(u, mode string) (string, bool) {
 	head, query, found := strings.Cut(u, "?")
-	if !found {
+	switch {
+	case !found:
 		return u, false
-	}
-	if mode == "drop" {
+	case mode == "drop":
 		return head, query != ""
 	}
 	var b strings.Builder
-	changed := false
-	b.Grow(len(u))
-	b.WriteString(head)
-	b.WriteByte('?')
-	for {
-		end := strings.IndexAny(query, "&;")
-		part := query
-		if end >= 0 {
-			part = query[:end]
+	done := 0 // bytes of u that stand in b; nothing is copied until something is masked
+	mask := func(from, to int, text string) {
+		b.WriteString(u[done:from])
+		b.WriteString(text)
+		done = to
+	}
+	for at := len(head) + 1; ; {
+		end := len(u)
+		if i := strings.IndexAny(u[at:], "&;"); i >= 0 {
+			end = at + i
 		}
-		name, value, pair := strings.Cut(part, "=")
-		switch {
-		case pair && value != "" && value != "*" && (mode == "names" || secretName(unescape(name)) || secretValue(value)):
-			changed = true
-			if secretValue(name) {
-				name = "*"
-			}
-			b.WriteString(name)
-			b.WriteString("=*")
-		case secretValue(name):
-			changed = true
-			b.WriteByte('*')
-			if pair {
-				b.WriteByte('=')
-				b.WriteString(value)
-			}
-		default:
-			b.WriteString(part)
+		name, value, pair := strings.Cut(u[at:end], "=")
+		if secretValue(name) {
+			mask(at, at+len(name), "*")
 		}
-		if end < 0 {
+		if pair && value != "" && value != "*" && (mode == "names" || secretName(unescape(name)) || secretValue(value)) {
+			mask(at+len(name)+1, end, "*")
+		}
+		if end == len(u) {
 			break
 		}
-		b.WriteByte(query[end])
-		query = query[end+1:]
+		at = end + 1
 	}
-	if !changed {
+	if done == 0 {
 		return u, false
 	}
+	b.WriteString(u[done:])
 	return b.String(), true
 }
 

@@ -253,8 +253,13 @@ func TestOneBuilder(t *testing.T) {
 		t.Errorf("%s, %s, %s keys", keys(plain), keys(inner), keys(tunnel))
 	}
 	for i := range byType[TypeRequest] {
-		if byType[TypeRequest][i] != byType[TypeTunnel][i] {
+		if byType[TypeRequest][i].field != byType[TypeTunnel][i].field {
 			t.Errorf("%s in one of two", byType[TypeRequest][i].name())
+		}
+	}
+	for typ, fs := range byType {
+		if last := fs[len(fs)-1]; last.group != "" {
+			t.Errorf("the last field of %s stands in an object: %s", typ, last.name())
 		}
 	}
 	for _, f := range byType[TypeRobots] {

@@ -66,7 +66,7 @@ func schema() ([]byte, error) {
 		required := []string{"schema", "type", "seq"}
 		for _, f := range byType[t.name] {
 			if f.group == "" {
-				props[f.key] = valueOf(f)
+				props[f.key] = valueOf(f.field)
 				required = append(required, f.key)
 				continue
 			}
@@ -76,7 +76,7 @@ func schema() ([]byte, error) {
 				props[f.group] = group
 				required = append(required, f.group)
 			}
-			group["properties"].(object)[f.key] = valueOf(f)
+			group["properties"].(object)[f.key] = valueOf(f.field)
 			group["required"] = append(group["required"].([]string), f.key)
 		}
 		defs[t.name] = object{"type": "object", "properties": props, "required": append(required, "prev", "hash")}
