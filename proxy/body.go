@@ -19,12 +19,16 @@ var buffers = sync.Pool{New: func() any { b := make([]byte, 32<<10); return &b }
 // counts, keeps the size limit, watches that bytes move, and ends the exchange: a cut is always loud, never a clean
 // end.
 type body struct {
-	x     *exchange
-	resp  *http.Response
-	src   io.ReadCloser
-	taps  io.WriteCloser // learns links and directives from what passes
-	limit int64
-	left  int64 // of a known length; -1 when unknown
+	x      *exchange
+	resp   *http.Response
+	src    io.ReadCloser
+	links  io.WriteCloser // learns links from what passes
+	index  *indexing      // learns the page's own directives
+	unread bool           // whose coding is not known
+	limit  int64
+	left   int64 // of a known length; -1 when unknown
+
+	ended bool // what reads along has ended
 
 	moved atomic.Int64 // bumped at each progress
 	err   error
@@ -36,7 +40,10 @@ func newBody(x *exchange, resp *http.Response) *body {
 		b.left = 0
 	}
 	if b.left != 0 && htmlType(resp.Header.Get("Content-Type")) {
-		b.taps = x.learn(resp)
+		b.links = x.learn(resp)
+		var known bool
+		b.index, known = newIndexing(resp.Header, x.profile.Agent.Token)
+		b.unread = !known
 	}
 	return b
 }
@@ -63,30 +70,52 @@ func (b *body) Read(p []byte) (int, error) {
 	if b.left > 0 {
 		b.left -= int64(n)
 	}
-	if b.taps != nil && n > 0 {
-		_, _ = b.taps.Write(p[:n])
+	if b.links != nil && n > 0 {
+		_, _ = b.links.Write(p[:n])
+	}
+	if b.index != nil && n > 0 {
+		_, _ = b.index.Write(p[:n])
 	}
 	return n, err
 }
 
 // Close ends the exchange, once. Without a whole body it counts as left by the client.
 func (b *body) Close() error {
-	if b.taps != nil {
-		_ = b.taps.Close()
-		b.taps = nil
-	}
+	b.endTaps()
 	err := b.src.Close()
 	b.x.end()
 	return err
 }
 
+// endTaps ends what reads along, and notes what the page said of itself.
+func (b *body) endTaps() {
+	if b.links != nil {
+		_ = b.links.Close()
+		b.links = nil
+	}
+	if b.index == nil || b.ended {
+		return
+	}
+	b.ended = true
+	_ = b.index.Close()
+	b.x.ev.Indexing = b.index.directives()
+	if b.x.ev.Indexing == "" && b.unread {
+		b.x.ev.Indexing = unread
+	}
+}
+
+// directives are what is known of the page's own directives; whose head said nothing of them may say so later.
+func (b *body) directives() string {
+	if b.index == nil {
+		return ""
+	}
+	return b.index.directives()
+}
+
 // finish notes how the body ended and records the event; the turn is given back by Close.
 func (b *body) finish(err error) {
 	b.err = err
-	if b.taps != nil {
-		_ = b.taps.Close()
-		b.taps = nil
-	}
+	b.endTaps()
 	ev := b.x.ev
 	var over *pacing.Overrun
 	switch {

@@ -45,8 +45,12 @@ func (g *Gate) forward(w http.ResponseWriter, r *http.Request, t *tunnel) {
 	if len(r.TransferEncoding) > 0 && r.ProtoMajor == 1 {
 		w.Header()["Connection"] = []string{"close"}
 	}
+	var said string // of the page's directives, with the head
 	head := func() {
 		maps.Copy(w.Header(), resp.Header)
+		if said = b.directives(); said != "" {
+			w.Header()["Crawlgate-Indexing"] = []string{said}
+		}
 		announce(w.Header(), resp.Trailer)
 		w.WriteHeader(resp.StatusCode)
 	}
@@ -55,6 +59,9 @@ func (g *Gate) forward(w http.ResponseWriter, r *http.Request, t *tunnel) {
 		return
 	}
 	sendTrailers(w, resp.Trailer)
+	if late := b.directives(); late != said && hasToken(r.Header["Te"], "trailers") {
+		w.Header()[http.TrailerPrefix+"Crawlgate-Indexing"] = []string{late}
+	}
 }
 
 // writeWhole writes an answer of ours.
