@@ -184,3 +184,30 @@ func TestPrecedence(t *testing.T) {
 		}
 	}
 }
+
+func TestFiles(t *testing.T) {
+	_, src := mustLoad(t, "")
+	if got := src.Files(); len(got) != 2 || got[0] != FileName || got[1] != src.Clients {
+		t.Errorf("files %v", got)
+	}
+	dir := t.TempDir()
+	t.Chdir(dir)
+	_, src, err := Load(Options{Env: []string{"HOME=" + dir}})
+	if err != nil || len(src.Files()) != 1 || src.Origin("listen") != "default" || src.Origin("no.such[3].key") != "default" {
+		t.Errorf("%v, files %v", err, src.Files())
+	}
+	// The sources are there when the load fails, too: their warnings are worth telling.
+	_, src, err = load(t, "opne: true\n", env("CRAWLGATE_OPNE=1"))
+	if err == nil || src == nil || len(src.Warnings) != 1 {
+		t.Errorf("%v, %+v", err, src)
+	}
+}
+
+// A problem in a value of a preset, brought about by the user's file, is told at the preset's line.
+func TestProblemInPreset(t *testing.T) {
+	_, _, err := load(t, "preset: recordslabs\nsign: {lifetime: 20s}\nagents: [{name: answer, user_agent: Other/1}]\n")
+	wantProblems(t, err, `
+crawlgate.yaml: 2 problems
+  line 2  sign.lifetime: 20s is shorter than dialling, handshake and 30s together (50s) for profile crawl
+  line 3  agents[0].user_agent does not contain product_token "RecordsLabs-AnswerFetch": sites match on the token`)
+}

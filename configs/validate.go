@@ -3,17 +3,13 @@ package configs
 import (
 	"errors"
 	"fmt"
-	"net"
-	"net/netip"
 	"net/url"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"crawlgate/allowlist"
 	"crawlgate/policy"
-	"crawlgate/proxy/guard"
 )
 
 // checker collects what is wrong with a decoded configuration. Each check is one method; all run, whatever they find.
@@ -239,49 +235,4 @@ func (v *checker) obeyed(agent string) bool {
 func isWeb(raw string) bool {
 	u, err := url.Parse(raw)
 	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() != "" && u.User == nil
-}
-
-// loopback tells whether a listener can be reached from this machine only; an unreadable address counts as reachable.
-func loopback(listen string) bool {
-	host, _, err := net.SplitHostPort(listen)
-	if err != nil {
-		return false
-	}
-	if host == "localhost" {
-		return true
-	}
-	a, err := netip.ParseAddr(host)
-	return err == nil && a.Unmap().IsLoopback()
-}
-
-// hostPort splits a listener into its parts and says what is wrong with it.
-func hostPort(listen string) (host string, port int, err error) {
-	h, p, err := net.SplitHostPort(listen)
-	if err != nil {
-		if digits(listen) {
-			return "", 0, fmt.Errorf("%s is not host:port; write 127.0.0.1:%s", quote(listen), listen)
-		}
-		return "", 0, fmt.Errorf("%s is not host:port", quote(listen))
-	}
-	port, err = strconv.Atoi(p)
-	if err != nil || port < 0 || port > 65535 {
-		return "", 0, fmt.Errorf("%s is not a port from 0 to 65535", quote(p))
-	}
-	if a, err := netip.ParseAddr(h); err == nil {
-		return a.Unmap().String(), port, nil
-	}
-	if h != "" && h != "localhost" {
-		return "", 0, fmt.Errorf("%s is not an address; a listener is 127.0.0.1:3128, [::1]:3128 or :3128", quote(h))
-	}
-	return h, port, nil
-}
-
-// hostPattern checks example.com or *.example.com.
-func hostPattern(raw string) error {
-	name := strings.TrimPrefix(raw, "*.")
-	if strings.Contains(raw, "/") || strings.Contains(raw, "://") {
-		return fmt.Errorf("%s is a URL; write the host alone", quote(raw))
-	}
-	_, err := guard.ConfigHost(name)
-	return err
 }
