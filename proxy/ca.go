@@ -203,6 +203,40 @@ func makeCA(certFile, keyFile string) error {
 	return writeNew(certFile, 0o644, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }
 
+// NextCA makes the CA that will follow the one of dir (ca-next.pem, ca-next.key), or loads the one made before. Fetchers
+// get it beside the present one; nothing is signed with it until ActivateCA.
+func NextCA(dir string) (*CA, error) {
+	certFile, keyFile := filepath.Join(dir, "ca-next.pem"), filepath.Join(dir, "ca-next.key")
+	if _, err := os.Stat(keyFile); errors.Is(err, fs.ErrNotExist) {
+		if err := makeCA(certFile, keyFile); err != nil {
+			return nil, fmt.Errorf("next interception CA: %w", err)
+		}
+	}
+	return LoadCA(certFile, keyFile)
+}
+
+// ActivateCA puts the next CA in the place of the present one, which is kept as ca-old.pem without its key.
+func ActivateCA(dir string) (*CA, error) {
+	in := func(name string) string { return filepath.Join(dir, name) }
+	if _, err := LoadCA(in("ca-next.pem"), in("ca-next.key")); err != nil {
+		return nil, err
+	}
+	old, err := os.ReadFile(in("ca.pem"))
+	if err == nil {
+		err = os.WriteFile(in("ca-old.pem"), old, 0o644)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	// The key first: a certificate without its key stops a start, and the pair can be put right by hand.
+	for _, name := range []string{"key", "pem"} {
+		if err := os.Rename(in("ca-next."+name), in("ca."+name)); err != nil {
+			return nil, err
+		}
+	}
+	return LoadCA(in("ca.pem"), in("ca.key"))
+}
+
 func newSerial() (*big.Int, error) {
 	b := make([]byte, 16)
 	if _, err := rand.Read(b); err != nil {

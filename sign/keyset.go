@@ -29,6 +29,12 @@ type KeySet struct {
 // Len is the number of usable keys.
 func (s *KeySet) Len() int { return len(s.keys) }
 
+// Has tells whether the set holds the key of a thumbprint (RFC 7638).
+func (s *KeySet) Has(thumbprint string) bool {
+	_, ok := s.keys[thumbprint]
+	return ok
+}
+
 // ParseKeySet reads a JWK Set, one public JWK, or PEM public keys. Keys of other types are passed over; a private key is
 // refused, and so is a set of more than 20 keys or 64 KiB.
 func ParseKeySet(data []byte) (*KeySet, error) {

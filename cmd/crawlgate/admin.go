@@ -141,7 +141,7 @@ func adminToken(cfg *configs.Config) (token string, forReading bool, err error) 
 func (i *instance) adminOptions(a *adminServer, token string, readToken bool) admin.Options {
 	return admin.Options{
 		Log: i.log, Addr: func() net.Addr { return a.addr }, Hosts: i.cfg.Load().Admin.Hosts, Token: token, ReadToken: readToken,
-		CAPEM: func() []byte { return i.ca.PEM },
+		CAPEM: func() []byte { return i.ca.Load().PEM },
 		ProxyAddr: func() string {
 			_, hostport, _ := strings.Cut(i.proxyURL(), "://")
 			return hostport
@@ -237,7 +237,7 @@ func (i *instance) live() admin.Live {
 		Started: i.started, Version: buildVersion(), Proxy: strings.TrimPrefix(i.proxyURL(), "http://"), Store: "disk", ReportOnly: !cfg.Enforce,
 		ConfigFile: i.src.File, ConfigHash: cfg.Hash(), ConfigLoaded: time.Unix(0, i.reloadAt.Load()),
 		Chain: admin.LiveChain{Seq: seq, Head: head},
-		CA:    admin.LiveCA{Expires: i.ca.Cert.NotAfter, Fingerprint: i.ca.Fingerprint(), SPKI: i.ca.SPKI()},
+		CA:    admin.LiveCA{Expires: i.ca.Load().Cert.NotAfter, Fingerprint: i.ca.Load().Fingerprint(), SPKI: i.ca.Load().SPKI()},
 	}
 	if e := i.reloadErr.Load(); e != nil {
 		l.ConfigError = *e
@@ -273,7 +273,7 @@ func (i *instance) gauges() admin.Gauges {
 	offset, _ := i.clock.Offset()
 	g := admin.Gauges{
 		ClockOffset: offset, ConfigReloadOK: i.reloadErr.Load() == nil, ConfigReloadAt: time.Unix(0, i.reloadAt.Load()),
-		SignReloadFailures: i.signer.ReloadFailures(), CAExpires: i.ca.Cert.NotAfter, CertsMinted: uint64(max(0, i.gate.Minted())),
+		SignReloadFailures: i.signer.ReloadFailures(), CAExpires: i.ca.Load().Cert.NotAfter, CertsMinted: uint64(max(0, i.gate.Minted())),
 		Connections: i.gate.Tunnels(), AuditSeq: as.Seq, AuditQueue: as.Queued, AuditQueueMax: as.QueueLimit, AuditLost: uint64(max(0, as.Lost)),
 	}
 	g.Pacing(i.pacer.Stats())

@@ -2,7 +2,13 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -21,7 +27,7 @@ func newCACmd(a *app) *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newCAPathCmd(a), newCAShowCmd(a), newCAEnvCmd(a))
+	cmd.AddCommand(newCAPathCmd(a), newCAShowCmd(a), newCAEnvCmd(a), newCARenewCmd(a), newCAInstallNSSCmd(a))
 	return cmd
 }
 
@@ -165,4 +171,90 @@ func replaceWords(s string, r *strings.Replacer) string {
 		i = j
 	}
 	return out.String()
+}
+
+func newCARenewCmd(a *app) *cobra.Command {
+	var activate bool
+	cmd := &cobra.Command{
+		Use: "renew", Short: "make the next CA, and later put it in force", Args: cobra.NoArgs,
+		Long: `Makes the CA that will follow the present one and prints its file, so that fetchers can trust both. Nothing changes for them yet:
+bundle.pem holds both from now on. When all of them have taken it, --activate puts it in force, in a running gate too.`,
+		Example: "  crawlgate ca renew\n  crawlgate ca renew --activate",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, cfg, err := a.openOwnCA()
+			if err != nil && !activate {
+				return err
+			}
+			if cfg == nil {
+				if cfg, _, err = a.loader(identityFlags{}, nil)(); err != nil {
+					return err
+				}
+			}
+			if cfg.Intercept.CACertFile != "" {
+				return usage("intercept.ca_cert_file names the CA, so its files are yours to replace; then SIGHUP")
+			}
+			dir := filepath.Join(cfg.StateDir, "ca")
+			if !activate {
+				next, err := proxy.NextCA(dir)
+				if err != nil {
+					return fail("%w", err)
+				}
+				if _, err := writeBundle(filepath.Join(dir, "ca.pem")); err != nil {
+					return fail("%w", err)
+				}
+				fmt.Fprintln(a.stdout, next.File)
+				fmt.Fprintf(a.stderr, "the next CA is made (sha256 %s); when every fetcher trusts it: crawlgate ca renew --activate\n", next.Fingerprint())
+				return nil
+			}
+			ca, err := proxy.ActivateCA(dir)
+			if err != nil {
+				return fail("no next CA to put in force (crawlgate ca renew makes it): %w", err)
+			}
+			if _, err := writeBundle(ca.File); err != nil {
+				return fail("%w", err)
+			}
+			if c, err := dialControl(cfg.StateDir); err == nil {
+				if err := c.do(cmd.Context(), http.MethodPost, "/reload", nil, nil); err != nil {
+					return fail("the CA is in place, but the running gate did not take it up: %w", err)
+				}
+			}
+			fmt.Fprintf(a.stdout, "%s\n", ca.File)
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&activate, "activate", false, "put the next CA in force")
+	return cmd
+}
+
+func newCAInstallNSSCmd(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "install-nss DIR", Short: "put the CA into an NSS database, as Chromium and Firefox have it", Args: cobra.ExactArgs(1),
+		Long: `Adds the CA to the NSS database in DIR, making it when it is not there. Chromium looks in $HOME/.pki/nssdb; give it a HOME of its own rather
+than changing a person's. Needs certutil (Debian: libnss3-tools).`,
+		Example: "  crawlgate ca install-nss ./crawler-home/.pki/nssdb\n  HOME=$PWD/crawler-home chromium --proxy-server=http://127.0.0.1:3128 ...",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ca, _, err := a.openOwnCA()
+			if err != nil {
+				return err
+			}
+			certutil, err := exec.LookPath("certutil")
+			if err != nil {
+				return usage("certutil is not installed (Debian: apt-get install libnss3-tools)")
+			}
+			if err := os.MkdirAll(args[0], 0o700); err != nil {
+				return fail("%w", err)
+			}
+			db := "sql:" + args[0]
+			if _, err := os.Stat(filepath.Join(args[0], "cert9.db")); errors.Is(err, fs.ErrNotExist) {
+				if out, err := exec.CommandContext(cmd.Context(), certutil, "-N", "--empty-password", "-d", db).CombinedOutput(); err != nil {
+					return fail("certutil: %w: %s", err, out)
+				}
+			}
+			if out, err := exec.CommandContext(cmd.Context(), certutil, "-A", "-d", db, "-n", "crawlgate "+ca.Fingerprint()[:8], "-t", "C,,", "-i", ca.File).CombinedOutput(); err != nil {
+				return fail("certutil: %w: %s", err, out)
+			}
+			fmt.Fprintf(a.stderr, "%s trusts the CA now\n", args[0])
+			return nil
+		},
+	}
 }

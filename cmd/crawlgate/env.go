@@ -117,6 +117,12 @@ func writeBundle(caFile string) (string, error) {
 		}
 	}
 	b.Write(ca)
+	// During a renewal both CAs are trusted, and leaves of the old one while connections last.
+	for _, other := range []string{"ca-next.pem", "ca-old.pem"} {
+		if pem, err := os.ReadFile(filepath.Join(filepath.Dir(caFile), other)); err == nil {
+			b.Write(pem)
+		}
+	}
 	name := filepath.Join(filepath.Dir(caFile), "bundle.pem")
 	if err := writeIfChanged(name, b.Bytes()); err != nil {
 		return "", fmt.Errorf("certificate bundle: %w", err)

@@ -176,7 +176,7 @@ func (i *instance) announce(w io.Writer) {
 	if i.admin != nil {
 		fmt.Fprintf(w, "crawlgate: admin  %s\n", i.admin.url())
 	}
-	fmt.Fprintf(w, "crawlgate: CA     %s (sha256 %s)\n", i.ca.File, i.ca.Fingerprint()[:16])
+	fmt.Fprintf(w, "crawlgate: CA     %s (sha256 %s)\n", i.ca.Load().File, i.ca.Load().Fingerprint()[:16])
 	from := i.src.File
 	if from == "" {
 		from = "built-in defaults"

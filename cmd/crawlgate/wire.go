@@ -39,7 +39,7 @@ type instance struct {
 	audit   *audit.Log
 	clock   sign.Clock
 	archive *policy.Archive
-	ca      *proxy.CA
+	ca      atomic.Pointer[proxy.CA]
 	gate    *proxy.Gate
 
 	started   time.Time
@@ -83,9 +83,11 @@ func openInstance(cfg *configs.Config, src *configs.Sources, log *slog.Logger) (
 	}
 	i.closers = append(i.closers, i.db.Close)
 
-	if i.ca, err = openCA(cfg); err != nil {
+	ca, err := openCA(cfg)
+	if err != nil {
 		return nil, &exitError{exitUsage, err}
 	}
+	i.ca.Store(ca)
 	dialer, err := guard.New(cfg.Egress, log)
 	if err != nil {
 		return nil, usage("egress: %w", err)
@@ -124,7 +126,7 @@ func openInstance(cfg *configs.Config, src *configs.Sources, log *slog.Logger) (
 		return nil, &exitError{exitUsage, err}
 	}
 	i.gate, err = proxy.New(proxy.Parts{
-		Log: log, Guard: dialer, Pacer: i.pacer, Signer: i.signer, List: i.list, Ledger: i.ledger, Locks: i.locks, Audit: i.audit, Clock: &i.clock, CA: i.ca, Jobs: jobs,
+		Log: log, Guard: dialer, Pacer: i.pacer, Signer: i.signer, List: i.list, Ledger: i.ledger, Locks: i.locks, Audit: i.audit, Clock: &i.clock, CA: ca, Jobs: jobs,
 		Policy: func(f policy.Fetcher) *policy.Policy { return policy.New(cfg.Robots, f, archive, log) },
 	}, rules)
 	if err != nil {
@@ -312,6 +314,10 @@ func (i *instance) tryReload() error {
 	if err := cfg.Allowlist().Validate(); err != nil {
 		return fmt.Errorf("clients: %w", err)
 	}
+	ca, err := openCA(cfg)
+	if err != nil {
+		return err
+	}
 	commitKeys, err := i.signer.Prepare(cfg.Sign, cfg.SignAgents(), cfg.Publish)
 	if err != nil {
 		return err
@@ -323,6 +329,12 @@ func (i *instance) tryReload() error {
 		return err
 	}
 	commitKeys()
+	if ca.Fingerprint() != i.ca.Load().Fingerprint() {
+		if err := i.gate.ReplaceCA(ca); err != nil {
+			return err
+		}
+		i.ca.Store(ca)
+	}
 	i.locks.SetRetain(longestLock(cfg))
 	i.dialer.Store(dialer)
 	i.src = src
