@@ -200,14 +200,19 @@ func TestGrantsAreBounded(t *testing.T) {
 
 func TestGrantsBoundOfAList(t *testing.T) {
 	l := newList(t, nil, ClientConfig{Name: "c", Sites: sites("https://a.example/")})
+	if l.grants.max != 100_000 {
+		t.Errorf("bound %d", l.grants.max)
+	}
+	const bound = 1000
+	l.grants = newEvidence[grant](bound, redirectLife, fileLife)
 	s := l.state.Load().clients["c"]
 	now := time.Now()
 	u := &url.URL{Scheme: "https", Host: "b.example", Path: "/robots.txt", RawQuery: ""}
-	for i := range maxGrants + 10 {
+	for i := range bound + 10 {
 		u.RawQuery = fmt.Sprint(i)
 		l.addGrant(s, kindRedirect, u, grant{}, now)
 	}
-	if n := len(l.grants.byKey); n != maxGrants {
+	if n := len(l.grants.byKey); n != bound {
 		t.Errorf("%d grants", n)
 	}
 	wantCheck(t, l, "https://b.example/robots.txt?9", SiteNotAllowed)

@@ -104,8 +104,12 @@ func TestRedisLocks(t *testing.T) {
 	m := miniredis.RunT(t)
 	a, b := newInstance(t, m.Addr()), newInstance(t, m.Addr())
 	record(t, a.locks, "https://x.example/1", "crawl", "", 403)
+	var many []Lock
 	for i := range maxLockedURLs + 1 {
-		record(t, a.locks, fmt.Sprintf("https://big.example/%d", i), "crawl", "", 403)
+		many = append(many, Lock{Host: "big.example", URL: fmt.Sprint(i), Agent: "crawl", Status: 403, First: time.Now(), Last: time.Now()})
+	}
+	if err := a.store.UpdateLocks(many, nil); err != nil {
+		t.Fatal(err)
 	}
 	deadline := time.After(10 * time.Second)
 	for !locked(b.locks, "https://big.example/other", "answer", "") || !locked(b.locks, "https://x.example/1", "answer", "") {

@@ -541,14 +541,15 @@ func TestSitemapBombs(t *testing.T) {
 	if !cut || err != nil || n != 1 {
 		t.Errorf("endless XML: cut %v, %v, %d entries", cut, err, n)
 	}
-	cut, err = readSitemap(endless{strings.NewReader("https://a.example/1\n")}, func(sitemapEntry) { n++ })
+	const small = 2 << 20 // the other forms, with a limit that takes less time
+	cut, err = readSitemapTo(endless{strings.NewReader("https://a.example/1\n")}, small, func(sitemapEntry) { n++ })
 	if !cut || err != nil || n != 2 {
 		t.Errorf("endless text: cut %v, %v, %d entries", cut, err, n)
 	}
 	var b bytes.Buffer
 	w, _ := gzip.NewWriterLevel(&b, gzip.BestSpeed)
 	_, _ = w.Write([]byte("<urlset><url><loc>https://a.example/1</loc></url>"))
-	for range 52 << 20 / len(blanks) {
+	for range 3 << 20 / len(blanks) {
 		_, _ = w.Write(blanks)
 	}
 	_ = w.Close()
@@ -558,7 +559,7 @@ func TestSitemapBombs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cut, err = readSitemap(r, func(sitemapEntry) { n++ })
+		cut, err = readSitemapTo(r, small, func(sitemapEntry) { n++ })
 		done()
 		if !cut || err != nil || n != 1 {
 			t.Errorf("%s: cut %v, %v, %d entries", name, cut, err, n)

@@ -28,11 +28,15 @@ type sitemapEntry struct {
 // broken XML ended the reading early; what came before it counts. An error means that this is no sitemap, or that it
 // could not be read.
 func readSitemap(body io.Reader, emit func(sitemapEntry)) (cut bool, err error) {
+	return readSitemapTo(body, maxSitemapBytes, emit)
+}
+
+func readSitemapTo(body io.Reader, limit int64, emit func(sitemapEntry)) (cut bool, err error) {
 	br := bufio.NewReaderSize(body, 32<<10)
 	if magic, _ := br.Peek(2); len(magic) == 2 && magic[0] == 0x1f && magic[1] == 0x8b {
 		br = bufio.NewReaderSize(&lazyGzip{src: br}, 32<<10)
 	}
-	br = bufio.NewReaderSize(&capped{br, maxSitemapBytes}, 32<<10)
+	br = bufio.NewReaderSize(&capped{br, limit}, 32<<10)
 	if bom, _ := br.Peek(3); bytes.Equal(bom, []byte("\xef\xbb\xbf")) {
 		_, _ = br.Discard(3)
 	}
