@@ -1,0 +1,5 @@
+package audit
+
+import "io"
+
+func (r *AccessReport) WriteHTML(w io.Writer) error { return nil }

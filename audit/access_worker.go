@@ -1,0 +1,529 @@
+package audit
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/netip"
+)
+
+// Bounds of a worker's caches.
+const (
+	maxAgents   = 1 << 15
+	maxClients  = 1 << 16
+	maxTargets  = 1 << 16
+	targetBytes = 16 << 20
+	maxHosts    = 1 << 12
+)
+
+// accessWorker judges blocks of lines. Everything in it is its own.
+type accessWorker struct {
+	a      *auditor
+	ctx    context.Context
+	parser lineParser
+	counts *accessCounts
+
+	agents  map[string]int32
+	clients map[clientKey]identity
+	hosts   map[string]*hostVersions
+	home    *hostVersions // of requests that name no host
+	targets map[targetKey]targetVerdict
+	held    int // bytes of targets
+	normal  []byte
+
+	hour   int64
+	hourly *hourCounts
+}
+
+type clientKey struct {
+	crawler int32
+	addr    netip.Addr
+}
+
+// identity is whether a claim is true (audit.md B7).
+type identity uint8
+
+const (
+	unverified identity = iota
+	verified
+	impersonated
+)
+
+type hostVersions struct {
+	name     string
+	versions []*robotsVersion
+}
+
+type targetKey struct {
+	version, crawler int32
+	target           string
+}
+
+// targetVerdict is what is known of a target whenever it is asked for.
+type targetVerdict struct {
+	allowed   bool
+	itself    bool
+	parameter bool
+	duplicate bool
+	line      int32
+	rule      string
+}
+
+func newAccessWorker(a *auditor, ctx context.Context) *accessWorker {
+	return &accessWorker{
+		a: a, ctx: ctx, counts: newAccessCounts(a), agents: map[string]int32{}, clients: map[clientKey]identity{},
+		hosts: map[string]*hostVersions{}, targets: map[targetKey]targetVerdict{},
+		home: &hostVersions{a.host, a.robots.of(a.host)}, hour: minTime,
+	}
+}
+
+// block counts the lines of a block. A panic makes its line malformed, and the report a failed one.
+func (w *accessWorker) block(b *logBlock) {
+	in := &w.counts.inputs[b.input]
+	for range b.overlong {
+		in.lines++
+		w.malformed(in, badStructure)
+	}
+	if w.ctx.Err() != nil {
+		return
+	}
+	for data := b.data; len(data) > 0; {
+		data = w.lines(b, data)
+	}
+}
+
+// lines counts lines up to the end of data or to a panic, and gives what is left.
+func (w *accessWorker) lines(b *logBlock, data []byte) (rest []byte) {
+	in := &w.counts.inputs[b.input]
+	rest = data
+	defer func() {
+		if r := recover(); r != nil {
+			w.counts.faults++
+			w.counts.fault = fmt.Sprint(r)
+			w.malformed(in, badStructure)
+		}
+	}()
+	for len(rest) > 0 {
+		var line []byte
+		line, rest = nextLine(rest)
+		in.lines++
+		w.line(b, in, line)
+	}
+	return rest
+}
+
+func (w *accessWorker) malformed(in *inputCounts, r reason) {
+	in.malformed++
+	w.counts.malformed[r]++
+}
+
+func (w *accessWorker) line(b *logBlock, in *inputCounts, line []byte) {
+	if b.format != nil && b.format.kind == formatW3C && len(line) > 0 && line[0] == '#' {
+		if bytes.HasPrefix(line, []byte(fieldsDirective)) {
+			b.fields = parseFields(line)
+		}
+		if b.skip == 0 {
+			in.comments++
+			return
+		}
+	}
+	switch {
+	case b.skip > 0:
+		b.skip--
+		in.duplicates++
+		return
+	case isBlank(line):
+		in.blank++
+		return
+	case len(line) > maxAccessLine:
+		w.malformed(in, badStructure)
+		return
+	case w.a.seen != nil && !w.a.seen.add(b.input, line):
+		in.duplicates++
+		return
+	}
+	switch r := w.parser.parse(line, b.format, b.fields); r {
+	case lineOK:
+	case lineComment:
+		in.comments++
+		return
+	default:
+		w.malformed(in, r)
+		return
+	}
+	e := &w.parser.e
+	if e.time < w.a.since || e.time >= w.a.until {
+		in.filtered++
+		return
+	}
+	j := w.judge(e)
+	// From here on nothing can fail: a line is counted whole or not at all.
+	in.requests++
+	w.count(e, &j)
+}
+
+// judgement is what came of one request.
+type judgement struct {
+	crawler  int32 // -1: no known one
+	identity identity
+	client   netip.Addr
+	host     *hostVersions
+	version  *robotsVersion // nil: unjudged, or no version
+	judged   bool
+	allowed  bool
+	grace    bool
+	verdict  targetVerdict
+	sitemap  bool // not listed
+	noindex  bool
+	nofollow bool
+}
+
+func (w *accessWorker) judge(e *entry) judgement {
+	j := judgement{crawler: w.a.as}
+	if j.crawler < 0 {
+		if j.crawler = w.claimed(e.agent); j.crawler < 0 {
+			return j
+		}
+	}
+	j.client = clientOf(e.peer, e.xff, w.a.trusted)
+	if j.identity = w.identify(j.crawler, j.client, e.own || w.a.as >= 0); j.identity == impersonated {
+		return j
+	}
+	j.host = w.hostOf(e.host)
+	if len(e.target) > 0 {
+		w.judgeTarget(e, &j)
+	}
+	if len(e.tag) > 0 && (!j.judged || j.allowed) {
+		j.noindex, j.nofollow = w.a.crawlers.all[j.crawler].indexing(e.tag)
+	}
+	return j
+}
+
+func (w *accessWorker) judgeTarget(e *entry, j *judgement) {
+	vs := j.host.versions
+	i := at(vs, e.time)
+	if i < 0 {
+		j.verdict = w.target(nil, j.crawler, e.target)
+		j.judged = w.a.o.NoVersion == "allowed"
+		j.allowed = j.judged
+	} else {
+		j.judged, j.version = true, vs[i]
+		j.verdict = w.target(vs[i], j.crawler, e.target)
+		j.allowed = allows(vs[i], &j.verdict, e.time)
+		if !j.allowed && w.a.robots.grace > 0 {
+			j.grace = w.graced(vs, i, j.crawler, e)
+			j.allowed = j.grace
+		}
+	}
+	if w.a.sitemap != nil && !j.verdict.itself {
+		w.normal = appendNormal(w.normal[:0], e.target)
+		j.sitemap = !w.a.sitemap.has(j.host.name, w.normal)
+	}
+}
+
+// allows tells whether a version allows a target at t (audit.md B5.3).
+func allows(v *robotsVersion, t *targetVerdict, at int64) bool {
+	switch v.kind() {
+	case robotsRules:
+		return t.allowed
+	case robotsUnreachable:
+		return t.itself || at >= v.open
+	default:
+		return true
+	}
+}
+
+// graced tells whether an earlier version, in effect at a moment after t minus grace, allows the target (audit.md B5.4).
+func (w *accessWorker) graced(vs []*robotsVersion, i int, crawler int32, e *entry) bool {
+	for i--; i >= 0 && vs[i].next > e.time-w.a.robots.grace; i-- {
+		t := w.target(vs[i], crawler, e.target)
+		if allows(vs[i], &t, vs[i].next-1) {
+			return true
+		}
+	}
+	return false
+}
+
+// target looks a target up in a version, nil for none.
+func (w *accessWorker) target(v *robotsVersion, crawler int32, target []byte) targetVerdict {
+	index, group := int32(-1), w.a.robots.nobody
+	if v != nil && v.kind() == robotsRules {
+		index, group = v.index, v.groups[crawler]
+	} else {
+		crawler = -1
+	}
+	t, ok := w.targets[targetKey{index, crawler, string(target)}]
+	if ok {
+		return t
+	}
+	text := string(target)
+	m := group.Match(text)
+	t = targetVerdict{allowed: m.Allowed, itself: m.Itself, line: int32(m.Line)}
+	if !m.Allowed {
+		t.rule = m.Rule
+	}
+	t.parameter, t.duplicate = spelling(target)
+	if len(w.targets) >= maxTargets || w.held > targetBytes {
+		clear(w.targets)
+		w.held = 0
+	}
+	w.targets[targetKey{index, crawler, text}] = t
+	w.held += len(text)
+	return t
+}
+
+func (w *accessWorker) claimed(agent []byte) int32 {
+	if len(agent) == 0 {
+		return -1
+	}
+	if c, ok := w.agents[string(agent)]; ok {
+		return c
+	}
+	c := w.a.crawlers.claimed(agent)
+	if len(agent) <= 4096 {
+		if len(w.agents) >= maxAgents {
+			clear(w.agents)
+		}
+		w.agents[string(agent)] = c
+	}
+	return c
+}
+
+func (w *accessWorker) identify(crawler int32, client netip.Addr, asserted bool) identity {
+	c := w.a.crawlers.all[crawler]
+	k := clientKey{crawler, client}
+	id, ok := w.clients[k]
+	if !ok {
+		id = w.verify(c, client)
+		if len(w.clients) >= maxClients {
+			clear(w.clients)
+		}
+		w.clients[k] = id
+	}
+	switch {
+	case c.Category == controlToken && !asserted:
+		return impersonated
+	case id == impersonated && asserted:
+		return unverified
+	case id == unverified && w.a.o.Unverified == "impersonated" && !asserted:
+		return impersonated
+	}
+	return id
+}
+
+// verify tells whether an address is one of a crawler's (audit.md B7.3 and B7.4).
+func (w *accessWorker) verify(c *crawler, client netip.Addr) identity {
+	if !client.IsValid() {
+		return unverified
+	}
+	if c.ranges.contains(client) {
+		return verified
+	}
+	switch w.a.dns.confirms(w.ctx, client, c.RDNS) {
+	case dnsYes:
+		return verified
+	case dnsNo:
+		return impersonated
+	default:
+	}
+	if c.known {
+		return impersonated
+	}
+	return unverified
+}
+
+func (w *accessWorker) hostOf(raw []byte) *hostVersions {
+	if len(raw) == 0 {
+		return w.home
+	}
+	if h, ok := w.hosts[string(raw)]; ok {
+		return h
+	}
+	name := hostName(raw)
+	h := &hostVersions{name, w.a.robots.of(name)}
+	if name == "" {
+		h = w.home
+	}
+	if len(w.hosts) >= maxHosts {
+		clear(w.hosts)
+	}
+	w.hosts[string(raw)] = h
+	return h
+}
+
+// count adds one request.
+func (w *accessWorker) count(e *entry, j *judgement) {
+	hour := floorDiv(e.time, 3_600_000)
+	if hour != w.hour || w.hourly == nil {
+		w.hour = hour
+		if w.hourly = w.counts.hours[hour]; w.hourly == nil {
+			w.hourly = &hourCounts{}
+			w.counts.hours[hour] = w.hourly
+		}
+	}
+	if j.crawler < 0 {
+		w.counts.notCrawler++
+		w.hourly.Other++
+		return
+	}
+	c := w.counts.crawler(j.crawler)
+	c.total++
+	switch j.identity {
+	case impersonated:
+		c.impersonated++
+		c.impersonators[j.client]++
+		w.hourly.Impersonated++
+		return
+	case verified:
+		c.verified++
+	default:
+		c.unverified++
+	}
+	c.first, c.last = min(c.first, e.time), max(c.last, e.time)
+	if s := e.status / 100; s >= 1 && s <= 5 {
+		c.status[s]++
+	} else {
+		c.status[0]++
+	}
+	np := nonProductive{}
+	switch {
+	case !j.judged:
+		c.unjudged++
+		w.hourly.Unjudged++
+	case j.allowed:
+		c.allowed++
+		w.hourly.Allowed++
+		if j.grace {
+			c.grace++
+		}
+	default:
+		c.disallowed++
+		w.hourly.Disallowed++
+		np.disallowed = 1
+		w.violation(c, e, j)
+	}
+	if v := j.version; v != nil {
+		vc := &w.counts.versions[v.index]
+		vc.judged++
+		vc.first, vc.last = min(vc.first, e.time), max(vc.last, e.time)
+		vc.disallowed += np.disallowed
+	}
+	if j.verdict.itself {
+		c.fetches++
+	}
+	set := func(n *int64, yes bool) {
+		if yes {
+			*n = 1
+			np.total = 1
+		}
+	}
+	set(&np.disallowed, np.disallowed == 1)
+	set(&np.notInSitemap, j.sitemap)
+	set(&np.parameter, j.verdict.parameter)
+	set(&np.duplicate, j.verdict.duplicate)
+	set(&np.redirect, e.status/100 == 3 && e.status != 304)
+	set(&np.clientError, e.status/100 == 4)
+	set(&np.serverError, e.status/100 == 5)
+	if np.total > 0 {
+		c.np.add(&np)
+	}
+	if j.noindex {
+		c.noindex++
+	}
+	if j.nofollow {
+		c.nofollow++
+	}
+	if w.counts.delays != nil {
+		w.counts.delays.add(j.crawler, j.host.name, e.time)
+	}
+}
+
+func (w *accessWorker) violation(c *crawlerCounts, e *entry, j *judgement) {
+	k := violationKey{version: j.version.index, line: j.verdict.line, host: j.host.name}
+	rule := j.verdict.rule
+	if j.version.kind() == robotsUnreachable {
+		k.line, rule = 0, ""
+	}
+	v := c.violations[k]
+	if v == nil {
+		v = &violationCounts{rule: rule, first: maxTime, last: minTime}
+		c.violations[k] = v
+	}
+	v.requests++
+	v.first, v.last = min(v.first, e.time), max(v.last, e.time)
+	if v.wants(e.target) {
+		v.example(string(e.target))
+	}
+}
+
+var trackers = []string{"gclid", "fbclid", "msclkid", "sid", "sessionid", "phpsessid", "jsessionid"}
+
+// spelling tells of a target whether it has a query, and whether a plainer spelling of it exists (audit.md B8).
+func spelling(target []byte) (parameter, duplicate bool) {
+	path, query, asked := bytes.Cut(target, []byte("?"))
+	parameter = len(query) > 0
+	if asked && !parameter || bytes.Contains(path, []byte("//")) {
+		return parameter, true
+	}
+	for i := bytes.IndexByte(path, ';'); i >= 0; {
+		if rest := path[i+1:]; len(rest) > 10 && equalFoldASCII(rest[:11], "jsessionid=") {
+			return parameter, true
+		}
+		next := bytes.IndexByte(path[i+1:], ';')
+		if next < 0 {
+			break
+		}
+		i += 1 + next
+	}
+	for rest := path; len(rest) > 0; {
+		rest = rest[1:]
+		end := bytes.IndexByte(rest, '/')
+		segment := rest
+		if end >= 0 {
+			segment = rest[:end]
+		}
+		if isDots(segment) {
+			return parameter, true
+		}
+		if end < 0 {
+			for _, name := range [...]string{"index.html", "index.htm", "index.php", "default.aspx"} {
+				if equalFoldASCII(segment, name) {
+					return parameter, true
+				}
+			}
+			break
+		}
+		rest = rest[end:]
+	}
+	for more := parameter; more; {
+		var pair []byte
+		pair, query, more = bytes.Cut(query, []byte("&"))
+		name, _, _ := bytes.Cut(pair, []byte("="))
+		if len(name) > 4 && equalFoldASCII(name[:4], "utm_") {
+			return parameter, true
+		}
+		for _, t := range trackers {
+			if equalFoldASCII(name, t) {
+				return parameter, true
+			}
+		}
+	}
+	return parameter, false
+}
+
+// isDots tells whether a segment is `.` or `..`, also written as %2e.
+func isDots(s []byte) bool {
+	n := 0
+	for len(s) > 0 {
+		switch {
+		case s[0] == '.':
+			s = s[1:]
+		case len(s) >= 3 && s[0] == '%' && s[1] == '2' && s[2]|0x20 == 'e':
+			s = s[3:]
+		default:
+			return false
+		}
+		n++
+	}
+	return n == 1 || n == 2
+}
