@@ -135,19 +135,23 @@ func (p *Pacer) ask(s *shard, k *entry, name string, a *asker) {
 			h.pause(a, timer, min(rest, int64(heartBeat)))
 			continue
 		}
+		var asks []question
+		if turn != nil {
+			asks = append(asks, question{turn, p.argsFor(turn, now)})
+		}
+		if rider != nil {
+			asks = append(asks, question{rider, p.argsFor(rider, now)})
+		}
 		s.mu.Unlock()
 		next := int64(math.MaxInt64)
 		var failed bool
-		for _, w := range []*waiter{turn, rider} {
-			if w == nil {
-				continue
-			}
-			wait, in, err := p.askFor(s, k, name, w)
+		for _, q := range asks {
+			wait, in, err := p.askFor(s, k, name, q)
 			if err != nil {
 				failed = true
 				break
 			}
-			if w == turn {
+			if q.w == turn {
 				enlisted = in
 			}
 			next = min(next, wait)
@@ -216,11 +220,15 @@ func (p *Pacer) stretchWant(w *want) {
 	}
 }
 
-// askFor asks for one waiter. It returns how long to wait before the next try and whether the instance now stands in the
-// store's queue.
-func (p *Pacer) askFor(s *shard, k *entry, name string, w *waiter) (next int64, enlisted bool, err error) {
-	h := p.shared
-	a := &args{Token: h.token(), Rides: bit(w.kind.companion() && !w.own), Slow: us(w.slow), Wide: bit(w.part.wide)}
+// question is a waiter to ask for, and how.
+type question struct {
+	w *waiter
+	a *args
+}
+
+// argsFor words the question for a waiter. The caller holds the shard.
+func (p *Pacer) argsFor(w *waiter, now int64) *args {
+	a := &args{Token: p.shared.token(), Rides: bit(w.kind.companion() && !w.own), Slow: us(w.slow), Wide: bit(w.part.wide)}
 	a.of(&w.want)
 	if w.class == classRider {
 		a.Class, a.Prio, a.Parallel = int(classPage), 2, 1
@@ -233,10 +241,16 @@ func (p *Pacer) askFor(s *shard, k *entry, name string, w *waiter) (next int64, 
 		a.Page = hex.EncodeToString(id[:])
 	}
 	if w.notBefore != 0 {
-		a.NotBefore = max(0, w.notBefore-p.now()) / 1000
+		a.NotBefore = max(0, w.notBefore-now+999) / 1000
 	}
-	sent := p.now()
-	rep, err := h.call("acquire", name, a)
+	return a
+}
+
+// askFor asks for one waiter. It returns how long to wait before the next try and whether the instance now stands in the
+// store's queue.
+func (p *Pacer) askFor(s *shard, k *entry, name string, q question) (next int64, enlisted bool, err error) {
+	w, a, sent := q.w, q.a, p.now()
+	rep, err := p.shared.call("acquire", name, a)
 	if err != nil {
 		return 0, false, err
 	}

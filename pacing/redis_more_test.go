@@ -114,6 +114,9 @@ func TestRedisSharesEverything(t *testing.T) {
 		a.tellClear(hold)
 	}
 	mustRefuse(t, b, left, URLLeft)
+	if v := a.Peek(left); v.Reason != URLLeft || v.Wait < 50*time.Minute {
+		t.Errorf("%+v", v)
+	}
 
 	b.Observe(shortGap("seen.test"), Outcome{Sent: true, Status: 503, RetryAfter: "50"})
 	eventually(t, "what was observed holds nobody", func() bool { return a.Peek(shortGap("seen.test")).Reason == HostBackoff })
@@ -239,7 +242,7 @@ func TestRedisFailover(t *testing.T) {
 	turn.Done(okay)
 	mustAcquire(t, q, shortGap("other.test")).Done(okay) // q notices, and puts its lease back
 	eventually(t, "the lease was not put back", func() bool {
-		rep, err := p.look("held.test")
+		rep, err := p.look("held.test", "")
 		return err == nil && rep.leases == 1
 	})
 	r := shortGap("held.test")
@@ -306,7 +309,10 @@ func TestRedisRobotsFirst(t *testing.T) {
 	robots := r
 	robots.Kind, robots.Client = Robots, "gate"
 	go take(b, robots, "robots")
-	eventually(t, "robots.txt does not wait", func() bool { rep, err := b.look("h.test"); return err == nil && rep.leases == 1 && b.Stats().Waiting == 1 })
+	eventually(t, "robots.txt does not wait", func() bool {
+		rep, err := b.look("h.test", "")
+		return err == nil && rep.leases == 1 && b.Stats().Waiting == 1
+	})
 	pauseFor(context.Background(), 100*time.Millisecond)
 	turn.Done(okay)
 	if one, two := <-order, <-order; one != "robots" || two != "page" {

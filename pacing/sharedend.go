@@ -160,9 +160,14 @@ func (p *Pacer) tellRules(key string, delay, slow time.Duration) {
 	p.eachShared(key, "", "rules", func() *args { b := a; return &b }, func(*shard, *entry, int64) {})
 }
 
-// look reads a key's state from the store.
-func (p *Pacer) look(name string) (*reply, error) {
-	rep, err := p.shared.call("look", name, &args{})
+// look reads a key's state from the store, and whether url is left for its round.
+func (p *Pacer) look(name, url string) (*reply, error) {
+	a := &args{}
+	if url != "" {
+		id := pageOf(url)
+		a.Page = hex.EncodeToString(id[:])
+	}
+	rep, err := p.shared.call("look", name, a)
 	if err != nil {
 		return nil, err
 	}

@@ -356,4 +356,9 @@ elseif op == 'merge' then -- what was owed while the store was away: the later o
   return reply(1, 0)
 end
 if not closed() and now < opened() then return reply(3, opened() - now) end -- look
+local seen = page(r.page)
+if seen then
+  local till = math.min(seen[2], now) + cfg.round
+  if now < till and seen[3] > cfg.retries then return reply(4, till - now) end
+end
 return reply(1, 0)

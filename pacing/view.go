@@ -44,7 +44,7 @@ func (p *Pacer) peek(r *Request, name string, wide bool) View {
 	var seen *reply
 	if p.shared != nil {
 		var err error
-		if seen, err = p.look(name); err != nil {
+		if seen, err = p.look(name, r.URL); err != nil {
 			now := p.now()
 			return View{Reason: Overloaded, Until: p.time(now + int64(overloadRetry)), Wait: overloadRetry, State: "unknown", Breaker: "unknown"}
 		}
@@ -92,6 +92,11 @@ func (p *Pacer) peek(r *Request, name string, wide bool) View {
 	}
 	if b := p.barred(k, r.Kind, r.URL, now); b != nil {
 		v.Reason, v.Until, v.Wait = b.Reason, b.Until, b.Until.Sub(p.time(now))
+		return v
+	}
+	if seen != nil && seen.status == stLeft && r.Kind != Robots {
+		v.Reason, v.Wait = URLLeft, time.Duration(seen.wait)*time.Microsecond
+		v.Until = p.time(now + int64(v.Wait))
 		return v
 	}
 	at := k.placed(&p.c, &w, now)
