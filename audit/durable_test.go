@@ -473,3 +473,34 @@ func TestCloseSaysWhatIsLost(t *testing.T) {
 		t.Errorf("close: %v", err)
 	}
 }
+
+// TestWrittenAtOnce: after a quiet time an event is in the file at once; in a busy one at most 50 ms later.
+func TestWrittenAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := openDisk(t, Defaults(), t.TempDir(), &disk{room: -1})
+		written := func() int {
+			synctest.Wait()
+			text, err := os.ReadFile(l.Path())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return bytes.Count(text, []byte("\n"))
+		}
+		time.Sleep(time.Second)
+		for _, want := range []int{2, 2, 2} { // the first at once, the others with it or later
+			if err := l.Record(context.Background(), simple("ok")); err != nil {
+				t.Fatal(err)
+			}
+			if n := written(); n != want {
+				t.Errorf("%d lines in the file, want %d", n, want)
+			}
+		}
+		time.Sleep(flushEvery)
+		if n := written(); n != 4 {
+			t.Errorf("%d lines in the file after 50 ms, want 4", n)
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

@@ -42,6 +42,8 @@ type writer struct {
 	syncedSeq uint64 // on the disk
 	dirty     bool   // written since the last fsync
 
+	flushed time.Time // last taken from the chain
+
 	flushAt, syncAt, retryAt, probeAt, rotateAt time.Time
 
 	failed   *Unavailable // the last write, nil when it worked
@@ -50,7 +52,7 @@ type writer struct {
 	retry    time.Duration
 }
 
-// run is the writer: it writes what waits every 50 ms or 256 KiB, fsyncs, rotates, and tries again what failed.
+// run is the writer: it writes what waits at least every 50 ms or 256 KiB, fsyncs, rotates, and tries again what failed.
 func (l *Log) run() {
 	defer close(l.done)
 	w := &l.w
@@ -59,8 +61,9 @@ func (l *Log) run() {
 	for {
 		select {
 		case <-l.wake:
+			// After a quiet time at once; in busy ones at most every 50 ms.
 			if w.flushAt.IsZero() {
-				w.flushAt = time.Now().Add(flushEvery)
+				w.flushAt = w.flushed.Add(flushEvery)
 			}
 		case <-l.urgent:
 			w.flushAt = time.Now()
@@ -137,6 +140,7 @@ func (l *Log) flush() error {
 	if err := l.writeOut(); err != nil {
 		return err
 	}
+	l.w.flushed = time.Now()
 	l.mu.Lock()
 	l.w.cur = l.take()
 	l.mu.Unlock()

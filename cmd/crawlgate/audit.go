@@ -174,6 +174,8 @@ func printVerify(w io.Writer, rep audit.Report, keys string) error {
 		fmt.Fprintf(&b, "whole    %s, %s events, seq %s to %s%s\n", counted(rep.Files, "file"), audit.Group(rep.Events), audit.Group(int64(rep.First)), audit.Group(int64(rep.Last)), last)
 		if keys == "" {
 			b.WriteString("signed   not checked (--keys FILE names the checkpoint keys)\n")
+		} else if rep.Signed == 0 {
+			b.WriteString("signed   no head yet\n")
 		} else {
 			fmt.Fprintf(&b, "signed   up to seq %s\n", audit.Group(int64(rep.Signed)))
 		}
