@@ -218,7 +218,7 @@ func (o *outcome) failed(err error, hop int) *outcome {
 		o.ours, o.err = fe, err
 		return o
 	}
-	o.again = true
+	o.again = !fe.Final
 	o.fail(ClassUnreachable, err)
 	if hop == 0 && (fe.Reason == "dns-failed" || fe.Reason == "upstream-tls") {
 		o.reason = fe.Reason

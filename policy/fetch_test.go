@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -429,5 +430,26 @@ func TestFailureIsNeverEmptyRules(t *testing.T) {
 				t.Errorf("%s: %+v", name, v)
 			}
 		}
+	}
+}
+
+// A name that does not exist, or a certificate that does not hold, is not asked for again while a fetcher waits.
+func TestFinalFailureIsNotRetried(t *testing.T) {
+	for _, final := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			calls := 0
+			p := New(Defaults(), &site{answer: func(int, FetchRequest) (*FetchResponse, error) {
+				calls++
+				return nil, &FetchError{Reason: "dns-failed", Class: "dns_error", Final: final, Err: errors.New("no such name")}
+			}}, nil, nil)
+			u, _ := url.Parse("https://missing.test/")
+			v := p.Check(t.Context(), Query{URL: u, Agent: "a", Token: "ABot", Profile: ProfileDefaults(), Wait: time.Hour})
+			if v.Allowed || v.Reason != "dns-failed" {
+				t.Errorf("verdict %+v", v)
+			}
+			if want := map[bool]int{false: 1 + ProfileDefaults().Retries, true: 1}[final]; calls != want {
+				t.Errorf("final=%v: %d exchanges, want %d", final, calls, want)
+			}
+		})
 	}
 }

@@ -45,6 +45,7 @@ type FetchError struct {
 	Reason     string        // code of DESIGN section 5 that a page would get
 	Class      string        // finer word
 	RetryAfter time.Duration // when to come back; 0: unknown
+	Final      bool          // asking again at once is pointless: no such name, a certificate that does not hold
 	Err        error
 }
 

@@ -23,12 +23,12 @@ func (g *Gate) serveOpaque(t *tunnel, tc *tunnelConn) {
 	t.requests.Add(1)
 	defer x.end()
 	defer tc.Close()
-	if no := x.opaqueAllowed(); no != nil {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	if no := x.opaqueAllowed(ctx); no != nil {
 		x.refuseLater(no)
 		return
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
 	if x.profile.Pacing.Mode != pacing.ModeNone {
 		req := applyProfile(pacing.Request{Key: t.host.Name, Client: t.client.client.Name, Kind: pacing.Page, Wait: x.profile.Pacing.MaxWait, Gap: x.profile.Pacing.Gap, Slow: x.slow}, x.profile.Pacing)
 		turn, err := g.pacer.Acquire(ctx, req)
@@ -64,7 +64,7 @@ func (g *Gate) serveOpaque(t *tunnel, tc *tunnelConn) {
 	x.ev.DoneAt = time.Now()
 }
 
-func (x *exchange) opaqueAllowed() *refusal {
+func (x *exchange) opaqueAllowed(ctx context.Context) *refusal {
 	p, ok := x.id.client.profile(x.id.profile)
 	if !ok {
 		return &refusal{code: ProfileDenied, class: "profile_unknown"}
@@ -87,7 +87,7 @@ func (x *exchange) opaqueAllowed() *refusal {
 	}
 	u, _ := urlOf("https", x.host, x.port)
 	x.request = allowRequestFor(x, u)
-	a, err := x.g.list.Check(x.request)
+	a, err := x.g.list.CheckContext(ctx, x.request)
 	if err != nil {
 		return x.unlessReporting(refusalFor(err))
 	}

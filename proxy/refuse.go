@@ -31,6 +31,7 @@ type refusal struct {
 	detail     string // first sentence, or both; empty: the table's
 	proxyError string // empty: the table's
 	retryAfter time.Duration
+	final      bool // asking again at once is pointless
 	allow      []string // for method-denied
 	challenge  bool     // for 407
 	verdict    *policy.Verdict
@@ -201,7 +202,7 @@ func refusalFor(err error) *refusal {
 		}
 		return no
 	case errors.As(err, &res):
-		no := &refusal{code: DNSFailed, class: res.Class, err: err}
+		no := &refusal{code: DNSFailed, class: res.Class, final: res.NotFound, err: err}
 		if res.Class == "dns_timeout" {
 			no.proxyError = "dns_timeout"
 		}
@@ -281,7 +282,7 @@ func transportRefusal(err error) *refusal {
 	case errors.Is(err, errHeadTimeout):
 		return &refusal{code: UpstreamTimeout, class: "head_timeout", proxyError: "http_response_timeout", err: err}
 	case errors.As(err, &unknown), errors.As(err, &hostErr), errors.As(err, &invalid), errors.As(err, &verify):
-		return &refusal{code: UpstreamTLS, class: "tls_certificate", proxyError: "tls_certificate_error", err: err}
+		return &refusal{code: UpstreamTLS, class: "tls_certificate", proxyError: "tls_certificate_error", final: true, err: err}
 	case errors.As(err, &record), errors.As(err, &alert):
 		return &refusal{code: UpstreamTLS, class: "tls_failed", err: err}
 	case errors.Is(err, context.Canceled):

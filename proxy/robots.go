@@ -52,7 +52,7 @@ func (f robotsFetcher) Fetch(ctx context.Context, r policy.FetchRequest) (*polic
 		no := refusalFor(err)
 		x.refuseLater(no)
 		x.end()
-		return nil, &policy.FetchError{Reason: string(no.code), Class: no.class, RetryAfter: no.retryAfter, Err: err}
+		return nil, &policy.FetchError{Reason: string(no.code), Class: no.class, RetryAfter: no.retryAfter, Final: no.final, Err: err}
 	}
 	return resp, nil
 }
@@ -119,8 +119,9 @@ func (x *exchange) fetchRobots(ctx context.Context, r policy.FetchRequest) (_ *p
 	x.wire = &wireLog{}
 	rctx, cancel := context.WithCancelCause(ctx)
 	x.cancel = cancel
-	out := (&http.Request{Method: http.MethodGet, URL: cloneURL(u), Host: u.Host, Header: h, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: noBody{}}).
+	out := (&http.Request{Method: http.MethodGet, URL: cloneURL(u), Host: u.Host, Header: h, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}).
 		WithContext(httptrace.WithClientTrace(rctx, x.wire.trace(nil)))
+	empty(out)
 	resp, no := x.send(out)
 	if no != nil {
 		return nil, no

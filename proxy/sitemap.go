@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
+	"time"
 
 	"crawlgate/allowlist"
 )
@@ -30,9 +32,15 @@ func (g *Gate) FetchSitemap(ctx context.Context, r allowlist.SitemapRequest) (*a
 	h.Set("Accept-Encoding", "gzip")
 	req := (&http.Request{Method: http.MethodGet, URL: r.URL, Host: r.URL.Host, Header: h, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}).WithContext(ctx)
 	resp := g.serve(ctx, &inbound{r: req, own: &ownFetch{id: &identity{client: c, auth: "none", session: "sitemap " + c.Name}, url: r.URL}})
-	if code := resp.Header.Get("Crawlgate-Reason"); code != "" {
+	if code := Reason(resp.Header.Get("Crawlgate-Reason")); code != "" {
 		resp.Body.Close()
-		return nil, fmt.Errorf("sitemap %s: %s", r.URL, code)
+		err := fmt.Errorf("sitemap %s: %s", r.URL, code)
+		switch code {
+		case TurnTooFar, HostBackoff, HostStopped, RobotsUnreadable, Overloaded:
+			after, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
+			return nil, &allowlist.SitemapLater{After: time.Duration(after) * time.Second, Err: err}
+		}
+		return nil, err
 	}
 	return &allowlist.SitemapResponse{Status: resp.StatusCode, Header: resp.Header, Body: resp.Body}, nil
 }

@@ -210,7 +210,9 @@ func (x *exchange) named() bool {
 	if x.id.client == x.rules.open {
 		return false
 	}
-	a, err := x.g.list.Check(x.allowRequest())
+	req := x.allowRequest()
+	req.Peek = true
+	a, err := x.g.list.Check(req)
 	return err == nil && a.Listed
 }
 
