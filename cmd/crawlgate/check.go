@@ -57,6 +57,9 @@ func (a *app) openExplainer(load loadFunc) (explainer, func(), error) {
 	if c, err := dialControl(cfg.StateDir); err == nil {
 		return c.explain, func() {}, nil
 	}
+	if !hasFlag(a, "log-level") {
+		a.logLevel = "warn" // the answer is what was asked for
+	}
 	log, err := a.logger()
 	if err != nil {
 		return nil, nil, err
