@@ -181,11 +181,20 @@ func (e *heldError) Error() string {
 	return fmt.Sprintf("state_dir %s is held by %s; use that one, or give this one a state_dir of its own", e.dir, e.by)
 }
 
+// openCA opens the interception CA. Its file's name is given to programs that run in other folders, so it is absolute.
 func openCA(cfg *configs.Config) (*proxy.CA, error) {
 	if cfg.Intercept.CACertFile != "" {
-		return proxy.LoadCA(cfg.Intercept.CACertFile, cfg.Intercept.CAKeyFile)
+		file, err := filepath.Abs(cfg.Intercept.CACertFile)
+		if err != nil {
+			return nil, fmt.Errorf("intercept.ca_cert_file: %w", err)
+		}
+		return proxy.LoadCA(file, cfg.Intercept.CAKeyFile)
 	}
-	return proxy.OpenCA(filepath.Join(cfg.StateDir, "ca"))
+	dir, err := filepath.Abs(filepath.Join(cfg.StateDir, "ca"))
+	if err != nil {
+		return nil, fmt.Errorf("state_dir: %w", err)
+	}
+	return proxy.OpenCA(dir)
 }
 
 // openKeepers opens what is owed to sites: turns, the operator's ledger, identity locks. They are this instance's own, or
