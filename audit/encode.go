@@ -127,6 +127,9 @@ var plain = func() (t [256]bool) {
 func appendString(b []byte, s string, limit int) ([]byte, bool) {
 	b = append(b, '"')
 	start := len(b)
+	if len(s) > limit+utf8.UTFMax {
+		s = s[:limit+utf8.UTFMax] // each byte makes one or more: the limit is passed before this end
+	}
 	for i := 0; i < len(s); {
 		from := i
 		for i < len(s) && plain[s[i]] {

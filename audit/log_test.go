@@ -307,3 +307,22 @@ func TestNormalise(t *testing.T) {
 		}
 	}
 }
+
+// TestAppendString: cut at the limit, never inside a character or an escape, and told.
+func TestAppendString(t *testing.T) {
+	for _, c := range []struct {
+		in    string
+		limit int
+		out   string
+		cut   bool
+	}{
+		{"abc", 3, "abc", false}, {"abcd", 3, "abc", true}, {"abé", 3, "ab", true}, {"abé", 4, "abé", false}, {"aaaé", 4, "aaa", true}, {"a\"b", 2, "a", true}, {"a\"b", 3, `a\"`, true},
+		{"a\"b", 4, `a\"b`, false}, {"\n", 5, "", true}, {"\n", 6, `\u000a`, false}, {"\xff", 6, `\u00ff`, false}, {"\u2028x", 6, `\u2028`, true}, {"", 0, "", false},
+		{"x", 0, "", true}, {strings.Repeat("é", 100), 5, "éé", true}, {strings.Repeat("a", 100) + "\xff", 9, "aaaaaaaaa", true}, {"😀😀", 4, "😀", true}, {"😀😀", 8, "😀😀", false},
+	} {
+		b, cut := appendString(nil, c.in, c.limit)
+		if string(b) != `"`+c.out+`"` || cut != c.cut {
+			t.Errorf("%q to %d: %s %v, want %s %v", c.in, c.limit, b, cut, c.out, c.cut)
+		}
+	}
+}

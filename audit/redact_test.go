@@ -173,7 +173,7 @@ func TestHostileText(t *testing.T) {
 		`","hash":"` + zeroHash + `"}`,
 	}
 	for _, s := range texts {
-		u := &url.URL{Scheme: "https", Host: "example.com", Path: "/", RawPath: "/" + s, RawQuery: "q=" + s}
+		u := &url.URL{Scheme: "https", Host: "example.com", Path: "/", RawPath: "/" + s, RawQuery: "q=" + s[:min(len(s), 5000)]}
 		e := &Event{
 			Client: Client{Name: s, Auth: s}, Agent: s, Profile: s, Job: s, Kind: s, Method: s, Decision: s, Reason: s, Class: s, Rule: Rule{Text: s, Group: s},
 			UserAgent: s, ClientUserAgent: s, ContentType: s, RobotsTag: s, Indexing: s, Signals: s, RateLimit: s, RedirectOf: s, Parent: s, Exception: s, Entry: s,

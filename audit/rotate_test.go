@@ -98,6 +98,12 @@ func TestRotation(t *testing.T) {
 		if rep, err := Verify(ordered[1:], VerifyOptions{From: first.seq}); err != nil || !rep.OK {
 			t.Errorf("first files missing, --from: %+v %v", rep.Broken, err)
 		}
+		if rep, err := Verify(ordered[1:], VerifyOptions{From: first.seq + 10}); err != nil || !rep.OK || rep.First != first.seq+10 {
+			t.Errorf("from inside a file: %+v %v", rep, err)
+		}
+		if rep, err := Verify(ordered[1:], VerifyOptions{From: 1 << 40}); err != nil || rep.OK || rep.Broken.Kind != TailMissing {
+			t.Errorf("from beyond the end: %+v %v", rep.Broken, err)
+		}
 	})
 }
 

@@ -104,6 +104,8 @@ func (v *verifier) end(last string) {
 	switch {
 	case v.start != nil:
 		v.broken(*v.start)
+	case v.opt.From > 0 && v.rep.Events == 0:
+		v.broken(Finding{Kind: TailMissing, File: last, Text: fmt.Sprintf("the log ends at seq %d, before seq %d", v.rep.Last, v.opt.From)})
 	case v.opt.Head != "" && !v.headSeen:
 		v.broken(Finding{Kind: TailMissing, File: last, Text: fmt.Sprintf("the log ends at seq %d without reaching the head %s", v.rep.Last, Printable(v.opt.Head, 64))})
 	default:
