@@ -18,8 +18,8 @@ import (
 
 // Limits of a file, so that no file can hold up a start or a reload.
 const (
-	maxFile   = 16 << 20  // bytes
-	maxNodes  = 1_000_000 // values, aliases counted each time they are used
+	maxFile   = 16 << 20 // bytes
+	maxRepeat = 100_000  // values that aliases and merged blocks repeat
 	maxDepth  = 40
 	maxTold   = 200 // problems of one source that are told
 	maxInText = 60  // runes of a value that a message repeats
@@ -29,7 +29,8 @@ const (
 type parser struct {
 	at       place // from and name of the source
 	root     *shape
-	nodes    int
+	repeats  int // depth of aliases and merged blocks around the value at hand
+	repeated int // values below them so far
 	problems []Problem
 	unread   bool // not YAML: nothing of it is known
 }
@@ -115,14 +116,19 @@ func (p *parser) add(at place, text string, sentence bool) {
 
 // value checks one node against its schema; nil when it is absent or wrong.
 func (p *parser) value(s *shape, n *yaml.Node, at place, depth int) *tree {
-	if p.nodes++; p.nodes > maxNodes || depth > maxDepth {
-		if p.nodes < math.MaxInt/2 {
-			p.nodes = math.MaxInt / 2 // say it once
+	if p.repeats > 0 {
+		p.repeated++
+	}
+	if p.repeated > maxRepeat || depth > maxDepth {
+		if p.repeated < math.MaxInt/2 {
+			p.repeated = math.MaxInt / 2 // say it once
 			p.add(at, "nests too deep or repeats too much", true)
 		}
 		return nil
 	}
 	if n.Kind == yaml.AliasNode {
+		p.repeats++
+		defer func() { p.repeats-- }()
 		return p.value(s, n.Alias, at, depth+1)
 	}
 	if isNull(n) {
@@ -282,6 +288,8 @@ func (p *parser) merge(s *shape, t *tree, n *yaml.Node, at place, depth int) {
 		p.add(p.line(n.Line, join(at.key, "<<")), "must name a block of keys", true)
 		return
 	}
+	p.repeats++
+	defer func() { p.repeats-- }()
 	if m := p.value(s, n, at, depth+1); m != nil && m.kind == kindStruct {
 		for _, k := range m.keys {
 			if t.block[k] == nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -111,8 +112,8 @@ func fieldsOf(t reflect.Type, index []int) []field {
 	return out
 }
 
-// configShape is the schema of the whole file.
-func configShape() *shape { return shapeOf(reflect.TypeFor[Config]()) }
+// configShape is the schema of the whole file; it is never changed.
+var configShape = sync.OnceValue(func() *shape { return shapeOf(reflect.TypeFor[Config]()) })
 
 // walkLeaves calls fn for every key outside lists: scalars and lists themselves, with its path (a.b.c).
 func (s *shape) walkLeaves(path string, fn func(path string, s *shape)) {
