@@ -148,7 +148,7 @@ func (i *instance) adminOptions(a *adminServer, token string, readToken bool) ad
 		},
 		Directory: http.HandlerFunc(i.signer.ServeDirectory), Authorities: i.signer.DirectoryHosts,
 		IgnoreHost: i.cfg.Load().Publish.IgnoreHost, ServeRoot: i.cfg.Load().Publish.ServeRoot,
-		IPRanges: i.ipRanges, Card: i.card, Ready: i.ready, Live: i.live, Gauges: i.gauges,
+		IPRanges: i.ipRanges, Card: i.card, About: i.about, Ready: i.ready, Live: i.live, Gauges: i.gauges,
 		Explain: func(ctx context.Context, client, profile, raw string, at time.Time) (any, error) {
 			e, err := i.gate.Explain(ctx, proxy.Question{Client: client, Profile: profile, URL: raw, At: at})
 			if err != nil {
@@ -211,6 +211,20 @@ func (i *instance) ipRanges() []netip.Addr {
 		}
 	}
 	return out
+}
+
+// about is the public page, of the configuration in force.
+func (i *instance) about() ([]byte, bool) {
+	cfg := i.cfg.Load()
+	if len(cfg.Agents) == 0 {
+		return nil, false
+	}
+	b, err := admin.BuildPage(cfg, pageKeys(cfg, true)).HTML()
+	if err != nil {
+		i.log.Error("about page", "error", err)
+		return nil, false
+	}
+	return b, true
 }
 
 func (i *instance) card() ([]byte, bool) {
