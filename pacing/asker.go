@@ -47,7 +47,7 @@ func (p *Pacer) joinShared(s *shard, k *entry, w *waiter, now int64, full string
 	case full != "":
 		b = p.tooFar(k, w, k.earliest(&p.c, w, now), now)
 		b.Class = full
-	case w.class != classRider && !k.slot(&p.c, &w.want, now) && k.turns != nil:
+	case !k.slot(&p.c, &w.want, now) && (k.turns != nil || w.class == classRider): // nobody asks before one of ours ends
 		w.judged = true
 		if at := k.earliest(&p.c, w, now); at > w.deadline {
 			b = p.tooFar(k, w, at, now)
@@ -123,6 +123,8 @@ func (p *Pacer) ask(s *shard, k *entry, name string, a *asker) {
 		turn, rider := k.heads(&p.c, now)
 		if turn == nil && rider == nil { // until somebody ends
 			k.ext.asker = nil
+			p.judge(k, now) // who came during the last call
+			p.arm(s, k, now)
 			s.mu.Unlock()
 			if enlisted {
 				_, _ = h.call("leave", name, &args{})

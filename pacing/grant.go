@@ -2,6 +2,7 @@ package pacing
 
 import (
 	"context"
+	"math"
 	"time"
 )
 
@@ -332,10 +333,11 @@ func (p *Pacer) expire(k *entry, now int64) {
 	if k.waiting() == 0 {
 		return
 	}
-	late := false
-	k.ext.queues.each(func(w *waiter) { late = late || w.deadline+p.slack <= now })
-	if late {
-		p.hopeless(k, now, func(w *waiter, _ int64) bool { return w.deadline+p.slack <= now })
+	far, some := p.far(k), false
+	late := func(w *waiter) bool { return w.deadline+p.slack <= now && (!far || w.judged) }
+	k.ext.queues.each(func(w *waiter) { some = some || late(w) })
+	if some {
+		p.hopeless(k, now, func(w *waiter, _ int64) bool { return late(w) })
 	}
 }
 
@@ -380,7 +382,13 @@ func (p *Pacer) arm(s *shard, k *entry, now int64) {
 		}
 		return
 	}
-	at := k.alarm(&p.c, now, p.slack, !p.far(k))
+	at := k.alarm(&p.c, now, p.slack, p.far(k))
+	if at == math.MaxInt64 {
+		if x.timer != nil {
+			x.timer.Stop()
+		}
+		return
+	}
 	d := time.Duration(max(at-now, 0))
 	if x.timer != nil {
 		x.timer.Reset(d)

@@ -208,12 +208,17 @@ func (q *queues) pop(w *waiter) {
 }
 
 // alarm is when something may change for those who wait without anybody coming or going: one nanosecond after the
-// moment when a waiter may go, so that what ends in that very instant counts first, and slack after a deadline.
-func (k *entry) alarm(c *Config, now, slack int64, ready bool) int64 {
+// moment when a waiter may go, so that what ends in that very instant counts first, and slack after a deadline. With Redis the store
+// says when somebody may go, and nobody is refused before its first answer.
+func (k *entry) alarm(c *Config, now, slack int64, far bool) int64 {
 	at := int64(math.MaxInt64)
 	q := &k.ext.queues
-	q.each(func(w *waiter) { at = min(at, w.deadline+slack) })
-	if !ready {
+	q.each(func(w *waiter) {
+		if !far || w.judged {
+			at = min(at, w.deadline+slack)
+		}
+	})
+	if far {
 		return at
 	}
 	see := func(w *waiter) {

@@ -288,6 +288,29 @@ func TestRedisWhenDownLocal(t *testing.T) {
 	mustAcquire(t, q, shortGap("held.test")).Done(okay)
 }
 
+// TestRedisNowOrNotAtAll: a wait of 0 is not over before the store has answered.
+func TestRedisNowOrNotAtAll(t *testing.T) {
+	t.Parallel()
+	p := instance(t, startRedis(t), nil)
+	b := p.shared.b
+	p.shared.b = slowBackend{b}
+	for i := range 5 {
+		r := shortGap(string(rune('a'+i)) + ".test")
+		r.Wait = 0
+		turn := mustAcquire(t, p, r)
+		mustRefuse(t, p, r, TurnTooFar)
+		turn.Done(okay)
+	}
+}
+
+// slowBackend is a Redis far away.
+type slowBackend struct{ backend }
+
+func (s slowBackend) call(ctx context.Context, op, name string, a *args) (reply, error) {
+	pauseFor(ctx, 20*time.Millisecond)
+	return s.backend.call(ctx, op, name, a)
+}
+
 func TestRedisRobotsFirst(t *testing.T) {
 	t.Parallel()
 	server := startRedis(t)
