@@ -92,6 +92,7 @@ type arrival struct {
 	At, Done time.Time // when the head was there, when the answer had been written
 	Method   string
 	Host     string
+	Remote   string // address and port it came from
 	URI      string
 	Proto    string
 	Header   http.Header
@@ -104,6 +105,7 @@ type origin struct {
 	port   int
 	scheme string
 	robots string           // "": 404
+	rules  http.HandlerFunc // answers robots.txt itself; nil: robots
 	handle http.HandlerFunc // nil: a small page
 
 	mu    sync.Mutex
@@ -144,7 +146,7 @@ func newOrigin(t *testing.T, kind string, set func(*origin), hosts ...string) *o
 }
 
 func (o *origin) serve(w http.ResponseWriter, r *http.Request) {
-	a := &arrival{At: time.Now(), Method: r.Method, Host: r.Host, URI: r.RequestURI, Proto: r.Proto, Header: r.Header.Clone()}
+	a := &arrival{At: time.Now(), Method: r.Method, Host: r.Host, Remote: r.RemoteAddr, URI: r.RequestURI, Proto: r.Proto, Header: r.Header.Clone()}
 	o.mu.Lock()
 	o.seen = append(o.seen, a)
 	o.mu.Unlock()
@@ -158,6 +160,10 @@ func (o *origin) serve(w http.ResponseWriter, r *http.Request) {
 	a.Body = int(n)
 	o.mu.Unlock()
 	if r.URL.Path == "/robots.txt" {
+		if o.rules != nil {
+			o.rules(w, r)
+			return
+		}
 		if o.robots == "" {
 			http.NotFound(w, r)
 			return
