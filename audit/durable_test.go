@@ -446,7 +446,7 @@ func TestOneWriter(t *testing.T) {
 	openTest(t, Defaults(), dir)
 }
 
-// TestUnwritable: a file that can not be opened is an error of Open, not of the first request.
+// TestUnwritable: a file that cannot be opened is an error of Open, not of the first request.
 func TestUnwritable(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(dir, "audit", "crawlgate.jsonl"), 0o700); err != nil {
@@ -458,7 +458,7 @@ func TestUnwritable(t *testing.T) {
 	}
 }
 
-// TestCloseSaysWhatIsLost: a log that can not write what it holds says so at its end.
+// TestCloseSaysWhatIsLost: a log that cannot write what it holds says so at its end.
 func TestCloseSaysWhatIsLost(t *testing.T) {
 	d := &disk{room: -1}
 	l := openDisk(t, Defaults(), t.TempDir(), d)

@@ -16,7 +16,7 @@ import (
 // ErrClosed is given by a log that was closed.
 var ErrClosed = errors.New("audit log is closed")
 
-// Unavailable says why the log can not take events.
+// Unavailable says why the log cannot take events.
 type Unavailable struct {
 	Why string // write_failed, fsync_failed, disk_low, queue_full
 	Err error  // of the file system, nil for queue_full
@@ -168,14 +168,14 @@ func (l *Log) use(c Config) error {
 	return nil
 }
 
-// Reload puts another configuration in force, whole or not at all; events recorded from then on follow it. The file can not
+// Reload puts another configuration in force, whole or not at all; events recorded from then on follow it. The file cannot
 // change while the log is open.
 func (l *Log) Reload(c Config) error {
 	if err := c.Validate(); err != nil {
 		return err
 	}
 	if c.File != l.set.Load().File {
-		return &keyError{"file", "the audit log's file can not change while it is open: restart"}
+		return &keyError{"file", "the audit log's file cannot change while it is open: restart"}
 	}
 	if err := l.use(c); err != nil {
 		return err

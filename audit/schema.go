@@ -88,7 +88,7 @@ func schema() ([]byte, error) {
 	}
 	b, err := json.MarshalIndent(object{
 		"$schema": "https://json-schema.org/draft/2020-12/schema",
-		"$id":     "urn:" + "crawlgate:audit:event:1",
+		"$id":     "urn:crawlgate:audit:event:1",
 		"title":   Schema,
 		"description": "one line of crawlgate's audit log; keys stand in a fixed order, unknown keys are allowed and never break the chain: " +
 			"hash is SHA-256 over \"crawlgate-audit-1\\n\" and the line up to (not including) `,\"hash\":`",

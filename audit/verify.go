@@ -28,7 +28,7 @@ type Finding struct {
 	Kind string `json:"kind"`
 	File string `json:"file"`
 	Line int    `json:"line"`
-	Seq  uint64 `json:"seq"` // 0 if it can not be read
+	Seq  uint64 `json:"seq"` // 0 if it cannot be read
 	Text string `json:"text"`
 }
 
@@ -57,7 +57,7 @@ type VerifyOptions struct {
 
 const (
 	maxWarnings = 100
-	lineRoom    = 16 * MaxLine // a longer line can not be the gate's
+	lineRoom    = 16 * MaxLine // a longer line cannot be the gate's
 )
 
 // verifier follows a chain line by line.
@@ -72,7 +72,7 @@ type verifier struct {
 }
 
 // Verify reads files of one chain in the order given ([Order] finds it) and stops at the first bad place. The error is
-// for files that can not be read; what is wrong with a chain is in the report.
+// for files that cannot be read; what is wrong with a chain is in the report.
 func Verify(files []string, opt VerifyOptions) (Report, error) {
 	v := &verifier{opt: opt}
 	v.rep.Warnings = []Finding{}
@@ -226,7 +226,7 @@ func (v *verifier) begin(k link, f Finding) bool {
 func (v *verifier) checkpoint(line []byte, k link, f Finding) bool {
 	var e Event
 	if err := json.Unmarshal(line, &e); err != nil {
-		f.Kind, f.Text = Altered, "the checkpoint can not be read"
+		f.Kind, f.Text = Altered, "the checkpoint cannot be read"
 		return v.broken(f)
 	}
 	c := e.Checkpoint

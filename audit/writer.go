@@ -232,7 +232,7 @@ func (l *Log) sync() error {
 			l.mu.Unlock()
 			l.deliver()
 			signal(l.urgent)
-			l.log.Error("audit: can not fsync", "file", l.path, "error", err)
+			l.log.Error("audit: cannot fsync", "file", l.path, "error", err)
 		}
 		w.unsynced = &Unavailable{Why: "fsync_failed", Err: err}
 		w.syncAt = time.Now().Add(retryLast)
@@ -251,7 +251,7 @@ func (l *Log) sync() error {
 func (l *Log) writeFailed(err error) {
 	w := &l.w
 	if w.failed == nil {
-		l.log.Error("audit: can not write", "file", l.path, "error", err)
+		l.log.Error("audit: cannot write", "file", l.path, "error", err)
 		w.retry = retryFirst
 	} else {
 		w.retry = min(2*w.retry, retryLast)
@@ -362,6 +362,10 @@ func (l *Log) openLive() error {
 		}
 	}
 	w.f, w.size, w.dirty = f, st.Size(), false
+	if first, err := firstLink(l.path); err == nil { // a file that somebody put there: sealed under its own beginning
+		w.firstSeq = first.seq
+		w.firstTime, _ = time.Parse(time.RFC3339, first.time)
+	}
 	return nil
 }
 

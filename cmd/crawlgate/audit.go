@@ -102,7 +102,7 @@ func newAuditVerifyCmd(a *app) *cobra.Command {
 		Long: `Checks that no line of the log was altered, removed, doubled or moved, and prints the first bad place. Files are put in
 order by themselves, compressed or not; a folder stands for the logs in it. Without FILE it is this machine's log.
 
-A chain can not show that its newest events were cut off, nor that its owner wrote all of it anew since the last head kept
+A chain cannot show that its newest events were cut off, nor that its owner wrote all of it anew since the last head kept
 elsewhere: keep what "audit head" prints on another machine, and give it to --head.
 
 Exit code 0 whole, 1 broken, 2 could not be read.`,
