@@ -120,6 +120,8 @@ func (b *body) finish(err error) {
 	var over *pacing.Overrun
 	switch {
 	case err == nil:
+	case errors.Is(err, errBareEnd):
+		ev.Reason, ev.Class, ev.Decision = string(UpstreamFailed), "close_without_notify", audit.Failed
 	case errors.Is(err, errBodyTooLarge):
 		ev.Reason, ev.Class, ev.Decision = string(ResponseTooLarge), "cut", audit.Failed
 	case errors.Is(err, errStalled):
@@ -170,7 +172,7 @@ func (b *body) copyTo(w http.ResponseWriter, head func()) *http.Response {
 			return b.cut(w, rc, s, (*buf)[:n], b.why(err, watch))
 		}
 		if err == io.EOF {
-			b.finish(nil)
+			b.finish(b.bareEnd())
 		}
 		s.send(nil)
 		if n > 0 {
@@ -205,6 +207,15 @@ func (b *body) awaitEnd() error {
 		_, _ = b.src.Read(one[:])
 	}
 	return io.EOF
+}
+
+// bareEnd is the fault of a body that only the connection's end ended, where that end may have been anybody's. It has
+// passed for whole to the fetcher, as it does everywhere.
+func (b *body) bareEnd() error {
+	if b.left < 0 && b.resp.ProtoMajor == 1 && len(b.resp.TransferEncoding) == 0 && b.x.wire.endedBare() {
+		return errBareEnd
+	}
+	return nil
 }
 
 // why names the reason of a body that broke off: ours, the fetcher's, or the origin's own.
@@ -344,6 +355,7 @@ func (w *watcher) cause() error {
 }
 
 var (
+	errBareEnd    = errors.New("the connection ended without close_notify")
 	errClientLeft = errors.New("the fetcher left")
 	errCanceled   = error(canceled{})
 )

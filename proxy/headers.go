@@ -65,6 +65,8 @@ func stripRequest(h http.Header) {
 		case strings.HasPrefix(l, "crawlgate-"), strings.HasPrefix(l, "proxy-"), strings.HasPrefix(l, "x-forwarded-"),
 			strings.HasPrefix(l, "sec-ch-ua"):
 			delete(h, k)
+		case l == "transfer_encoding", l == "content_length": // a CGI-like reader takes them for the real ones
+			delete(h, k)
 		case l == "forwarded", l == "via", l == "x-real-ip", l == "max-forwards", l == "x-forwarded":
 			delete(h, k)
 		}

@@ -84,6 +84,7 @@ type answerConn struct {
 	tunnel *tunnel     // nil on the outer listener
 	via    *listenerOf // nil inside tunnels
 	tls    bool
+	heads  headScan
 	stall  atomic.Int64 // nanoseconds one write may take, on the outer listener; 0: no limit
 }
 
@@ -93,6 +94,14 @@ var (
 	barePrefix  = []byte("HTTP/1.1 ")
 	bareMaximum = 1024
 )
+
+func (c *answerConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 && !c.heads.off {
+		c.heads.scan(p[:n])
+	}
+	return n, err
+}
 
 func (c *answerConn) Write(p []byte) (int, error) {
 	if len(p) < bareMaximum && bytes.HasPrefix(p, barePrefix) {

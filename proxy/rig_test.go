@@ -60,6 +60,8 @@ type rig struct {
 	mu     sync.Mutex
 	events []*audit.Event
 	added  chan struct{}
+
+	seconds int // second requests on one connection of a bare site
 }
 
 // rigOptions change the rig before it is built.

@@ -62,11 +62,11 @@ func (x *exchange) dress(ctx context.Context) (*http.Request, *refusal) {
 	out := &http.Request{
 		Method: r.Method, URL: cloneURL(x.url), Host: x.url.Host, Header: h,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Body: noBody{},
 	}
+	empty(out)
 	if r.ContentLength != 0 && r.Body != nil {
 		up := &upload{r: r.Body, x: x, wire: x.wire, left: x.profile.Limits.RequestBody, in: r}
-		out.Body, out.ContentLength = up, r.ContentLength
+		out.Body, out.ContentLength, out.TransferEncoding = up, r.ContentLength, nil
 		if up.trailer = r.Trailer.Clone(); up.trailer != nil {
 			x.ev.Sig.Stripped += sign.Strip(up.trailer)
 			stripRequest(up.trailer)

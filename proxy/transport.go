@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -74,8 +75,14 @@ func (u *upstream) replace(old *generation) {
 	}
 	g := &generation{}
 	g.tr = &http.Transport{
-		Proxy:                  nil, // never from the environment
-		DialContext:            func(ctx context.Context, network, addr string) (net.Conn, error) { return u.dial(ctx, network, addr) },
+		Proxy: nil, // never from the environment
+		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			c, err := u.dial(ctx, network, addr)
+			if err != nil {
+				return nil, err
+			}
+			return &originConn{Conn: c}, nil
+		},
 		TLSClientConfig:        &tls.Config{RootCAs: u.roots, MinVersion: tls.VersionTLS12, ClientSessionCache: tls.NewLRUClientSessionCache(512)},
 		TLSHandshakeTimeout:    handshakeTimeout,
 		DisableCompression:     true, // bodies pass as they come
@@ -111,13 +118,46 @@ type noBody struct{}
 func (noBody) Read([]byte) (int, error) { return 0, errEOF }
 func (noBody) Close() error             { return nil }
 
+// empty makes a request one without content. Methods that the Transport never repeats by itself get no body at all,
+// so that they carry Content-Length: 0; the others get noBody, and identity tells the Transport not to guess whether
+// there is something to read.
+func empty(r *http.Request) {
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
+	default:
+		if r.Header["Idempotency-Key"] == nil && r.Header["X-Idempotency-Key"] == nil {
+			return
+		}
+	}
+	r.Body, r.TransferEncoding = noBody{}, []string{"identity"}
+}
+
+// originConn is a connection to a site. It remembers whether the site ended it: crypto/tls takes an end without
+// close_notify for a clean one, and a body that only the end ends cannot then be told from a cut one.
+type originConn struct {
+	net.Conn
+	ended atomic.Bool
+}
+
+func (c *originConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if err == io.EOF {
+		c.ended.Store(true)
+	}
+	return n, err
+}
+
+// CloseWrite half-closes the connection.
+func (c *originConn) CloseWrite() error { return closeWrite(c.Conn) }
+
 // wireLog is what really happened on the wire, seen by the transport's trace: the audit event and the pace check
 // believe nothing else.
 type wireLog struct {
 	mu       sync.Mutex
-	got      time.Time // a connection was there: the first byte goes out no earlier
-	wrote    bool      // the request's head was written
-	answered bool      // an answer came, so it was written; HTTP/2 tells of the writing late
+	got      time.Time   // a connection was there: the first byte goes out no earlier
+	wrote    bool        // the request's head was written
+	answered bool        // an answer came, so it was written; HTTP/2 tells of the writing late
+	secure   *originConn // under TLS
 	remote   netip.AddrPort
 	resolved []netip.Addr
 	except   string
@@ -137,12 +177,19 @@ func (w *wireLog) trace(early func(int, http.Header)) *httptrace.ClientTrace {
 		GotConn: func(i httptrace.GotConnInfo) {
 			w.reused.Store(i.Reused)
 			c := i.Conn
-			if t, ok := c.(*tls.Conn); ok {
+			t, secure := c.(*tls.Conn)
+			if secure {
 				c = t.NetConn()
 			}
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.got = time.Now()
+			if oc, ok := c.(*originConn); ok {
+				if secure {
+					w.secure = oc
+				}
+				c = oc.Conn
+			}
 			if gc, ok := c.(*guard.Conn); ok {
 				w.remote, w.resolved, w.except = gc.Remote(), gc.Resolved(), gc.Exception()
 			}
@@ -181,6 +228,13 @@ func (w *wireLog) earlyHint(early func(int, http.Header)) func(int, textproto.MI
 		early(code, hh)
 		return nil
 	}
+}
+
+// endedBare tells whether a TLS connection ended without close_notify.
+func (w *wireLog) endedBare() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.secure != nil && w.secure.ended.Load()
 }
 
 // endHead ends the time in which 1xx answers may be written, and waits for one that is being written.
