@@ -82,7 +82,7 @@ func target(t testing.TB, s string) *url.URL {
 }
 
 func query(t testing.TB, s string) Query {
-	return Query{URL: target(t, s), Agent: "a", Token: "ExampleBot", Profile: ProfileDefaults()}
+	return Query{URL: target(t, s), Agent: "a", Token: "ExampleBot", Profile: ProfileDefaults(), Wait: 10 * time.Minute}
 }
 
 // wants checks the parts of a verdict that decide.

@@ -141,13 +141,8 @@ func conditional(old *copied, u *url.URL) http.Header {
 
 // exchange makes one request and classifies the answer; class "" means a redirect to follow.
 func (p *Policy) exchange(ctx context.Context, r FetchRequest, old *copied) *outcome {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithTimeout(ctx, r.Wait+exchangeTime)
 	defer cancel()
-	if r.Wait > 0 {
-		var stop context.CancelFunc
-		ctx, stop = context.WithTimeout(ctx, r.Wait+exchangeTime)
-		defer stop()
-	}
 	p.fetches.Add(1)
 	res, err := p.fetcher.Fetch(ctx, r)
 	o := &outcome{received: time.Now()}

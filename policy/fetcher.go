@@ -23,7 +23,7 @@ type FetchRequest struct {
 	Header   http.Header   // conditional fields only; may be empty
 	Hop      int           // 0: the robots.txt itself; n: the nth redirect
 	SameHost bool          // this hop goes to the host of the one before
-	Wait     time.Duration // longest wait for the turn; 0: as long as the context allows
+	Wait     time.Duration // longest wait for the turn; 0: now or not at all
 
 	Requester any // Query.Requester of the first that waits for this file
 }

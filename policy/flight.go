@@ -15,25 +15,22 @@ type flight struct {
 	mu        sync.Mutex
 	waiting   int
 	running   bool
-	deadline  time.Time // of the waiter that waits longest; zero: somebody has no limit
+	deadline  time.Time // of the waiter that waits longest
 	requester any
 }
 
-// left is the time the longest waiter still has: 0 for no limit, and at least a moment.
+// left is the time the longest waiter still has.
 func (f *flight) left() time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.deadline.IsZero() {
-		return 0
-	}
-	return max(time.Until(f.deadline), time.Millisecond)
+	return max(time.Until(f.deadline), 0)
 }
 
 // wanted tells whether anybody still waits.
 func (f *flight) wanted() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.waiting > 0 && (f.deadline.IsZero() || time.Now().Before(f.deadline))
+	return f.waiting > 0 && time.Now().Before(f.deadline)
 }
 
 // join makes the caller a waiter for k; leave must be called.
@@ -42,18 +39,13 @@ func (p *Policy) join(k key, q *Query) *flight {
 	defer p.mu.Unlock()
 	fl := p.flights[k]
 	if fl == nil {
-		fl = &flight{requester: q.Requester, deadline: time.Now()}
+		fl = &flight{requester: q.Requester}
 		p.flights[k] = fl
 	}
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
-	first := fl.waiting == 0
 	fl.waiting++
-	end := time.Now().Add(q.Wait)
-	switch {
-	case q.Wait <= 0:
-		fl.deadline = time.Time{}
-	case first || !fl.deadline.IsZero() && end.After(fl.deadline):
+	if end := time.Now().Add(q.Wait); end.After(fl.deadline) {
 		fl.deadline = end
 	}
 	return fl
@@ -141,6 +133,9 @@ func (p *Policy) fetch(ctx context.Context, k key, q *Query, fl *flight) fetched
 	var res fetched
 	for try := 0; ; try++ {
 		o := p.tryRead(ctx, k, q, good, fl)
+		if !o.good() && p.isClosed() {
+			return fetched{ours: draining, cause: draining}
+		}
 		if o.ours != nil {
 			if last == nil {
 				return fetched{ours: o.ours, cause: o.err}

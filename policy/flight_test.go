@@ -182,6 +182,36 @@ func TestLaterWaiterKeepsRetriesGoing(t *testing.T) {
 	})
 }
 
+// TestNoWaitForATurn: with Wait 0 the fetch is made if its turn is now. A patient caller that joins waits for it.
+func TestNoWaitForATurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &site{answer: inTurn(503), delay: 3 * time.Second}
+		p := New(Defaults(), s, nil, nil)
+		q := query(t, "https://a.test/x")
+		q.Wait = 0
+		wants(t, p.Check(t.Context(), q), false, ReasonUnreadable, ClassUnreachable)
+		if s.count() != 1 || s.request(0).Wait != 0 {
+			t.Errorf("%d fetches, the first waits %v", s.count(), s.request(0).Wait)
+		}
+		s.answer, s.delay = inTurn(503, 503, 200), 10*time.Second
+		q.URL = target(t, "https://b.test/x")
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			start := time.Now()
+			wants(t, p.Check(t.Context(), q), false, ReasonUnreadable, ClassWaitedTooLong)
+			if d := time.Since(start); d != unqueued {
+				t.Errorf("waited %v", d)
+			}
+		})
+		pass(time.Second)
+		wants(t, p.Check(t.Context(), query(t, "https://b.test/x")), true, ReasonOK, ClassNoMatch)
+		if w := s.request(2).Wait; w < 9*time.Minute {
+			t.Errorf("the second try waits %v", w)
+		}
+		wg.Wait()
+	})
+}
+
 // TestOwnSideRefuses: what the gate itself refuses is no word about the site.
 func TestOwnSideRefuses(t *testing.T) {
 	for _, c := range []struct{ reason, class string }{
@@ -251,6 +281,37 @@ func TestPanicIsUnreadable(t *testing.T) {
 	s := &site{answer: func(int, FetchRequest) (*FetchResponse, error) { panic("bug") }}
 	v := New(Defaults(), s, nil, nil).Check(t.Context(), query(t, "https://a.test/x"))
 	wants(t, v, false, ReasonUnreadable, ClassUnreachable)
+}
+
+// TestClose ends what runs; a fetch that it cut off is no failure of the site.
+func TestClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := openArchive(t, t.TempDir(), Defaults())
+		s := &site{answer: inTurn(200), delay: time.Hour}
+		p := New(Defaults(), s, a, nil)
+		var wg sync.WaitGroup
+		wg.Go(func() { wants(t, p.Check(t.Context(), query(t, "https://a.test/x")), false, "draining", "draining") })
+		ctx, cancel := context.WithCancel(t.Context())
+		wg.Go(func() { p.Check(ctx, query(t, "https://b.test/x")) })
+		synctest.Wait()
+		cancel()
+		synctest.Wait()
+		start := time.Now()
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+		wg.Wait()
+		if d := time.Since(start); d != 0 {
+			t.Errorf("took %v", d)
+		}
+		wants(t, p.Check(t.Context(), query(t, "https://c.test/x")), false, "draining", "draining")
+		if s.count() != 2 || a.size != 0 || flights(p) != 0 {
+			t.Errorf("%d fetches, %d bytes in the index, %d flights", s.count(), a.size, flights(p))
+		}
+		if err := a.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
 }
 
 func TestInvalidURL(t *testing.T) {

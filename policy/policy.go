@@ -27,6 +27,9 @@ type Policy struct {
 	pending map[key]unstored // read, but not stored yet: nothing is judged by it
 	failed  time.Time        // when the archive last could not store
 	binds   *bindings
+	closed  bool
+	cancels map[*flight]context.CancelFunc // of what runs
+	running sync.WaitGroup                 // Add under mu, and only while not closed
 
 	fetches, checks atomic.Int64
 }
@@ -38,7 +41,7 @@ func New(c Config, f Fetcher, a *Archive, log *slog.Logger) *Policy {
 	}
 	p := &Policy{
 		fetcher: f, archive: a, log: log, cache: newCache(c.CacheBytes),
-		flights: make(map[key]*flight), pending: make(map[key]unstored), binds: newBindings(a, log),
+		flights: make(map[key]*flight), cancels: make(map[*flight]context.CancelFunc), pending: make(map[key]unstored), binds: newBindings(a, log),
 	}
 	if a != nil {
 		a.logTo(log)
@@ -60,8 +63,49 @@ func (p *Policy) Reload(c Config) {
 	}
 }
 
-// Close ends the use of the file that keeps signals of answers. The archive stays its opener's to close.
-func (p *Policy) Close() error { return p.binds.close() }
+// Close ends all fetches, waits for their end, and closes the file that keeps signals of answers; what needs a fetch is
+// refused as `draining` from then on. The archive stays its opener's to close, after this.
+func (p *Policy) Close() error {
+	p.mu.Lock()
+	p.closed = true
+	for _, cancel := range p.cancels {
+		cancel()
+	}
+	p.mu.Unlock()
+	p.running.Wait()
+	return p.binds.close()
+}
+
+// draining is the word for a fetch that the gate's end ended: it says nothing about the site.
+var draining = &FetchError{Reason: "draining", Class: "draining"}
+
+// fly runs one fetch that no caller's leaving ends, only Close.
+func (p *Policy) fly(ctx context.Context, k key, q *Query, fl *flight) fetched {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return fetched{ours: draining, cause: draining}
+	}
+	p.cancels[fl] = cancel
+	p.running.Add(1)
+	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		delete(p.cancels, fl)
+		p.mu.Unlock()
+		p.running.Done()
+	}()
+	return p.fetch(ctx, k, q, fl)
+}
+
+// isClosed tells whether Close was called, which ends fetches in the middle.
+func (p *Policy) isClosed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.closed
+}
 
 // Stats are figures for metrics.
 type Stats struct {
@@ -191,6 +235,9 @@ func compileBody(body []byte, token string, fallback []string) (group, named *Gr
 	return group, named
 }
 
+// unqueued is how long an exchange that waits for no turn may take for a caller that waits for none.
+const unqueued = 5 * time.Second
+
 // wait has the file fetched, together with everybody who asks for the same, and judges by what came.
 func (p *Policy) wait(ctx context.Context, v *Verdict, k key, q *Query, target []byte) {
 	v.RobotsURL = k.url()
@@ -208,19 +255,19 @@ func (p *Policy) wait(ctx context.Context, v *Verdict, k key, q *Query, target [
 	defer p.leave(k, fl)
 	shared := *q // the caller's query must not be reached by a fetch that outlives the caller
 	ch := p.group.DoChan(k.scheme+"\n"+k.host+"\n"+k.agent, func() (any, error) {
-		return p.fetch(context.WithoutCancel(ctx), k, &shared, fl), nil
+		return p.fly(ctx, k, &shared, fl), nil
 	})
-	var late <-chan time.Time
-	if q.Wait > 0 {
-		t := time.NewTimer(q.Wait)
-		defer t.Stop()
-		late = t.C
+	limit := q.Wait
+	if limit == 0 {
+		limit = unqueued
 	}
+	late := time.NewTimer(limit)
+	defer late.Stop()
 	select {
 	case <-ctx.Done():
 		v.refuse(ReasonUnreadable, ClassWaitedTooLong)
 		v.Cause = context.Cause(ctx)
-	case <-late:
+	case <-late.C:
 		v.refuse(ReasonUnreadable, ClassWaitedTooLong)
 		v.RetryAfter = 5 * time.Second
 		v.Notes = append(v.Notes, "robots.txt was not there within the time the caller waits")

@@ -52,8 +52,8 @@ type Query struct {
 	Profile ProfileConfig
 	// CacheOnly judges by what is known and fetches nothing: for a page's files on other hosts (third_party: if_read).
 	CacheOnly bool
-	// Wait is the longest time to wait for the file, its turn included. 0: as long as the context allows.
-	// Negative: not at all; what is not known is refused with RetryAfter.
+	// Wait is the longest time to wait for the file, its turn included. With 0 there is no wait for a turn, only
+	// for an exchange that can be made now. Negative: no wait at all; what is not known is refused with RetryAfter.
 	Wait time.Duration
 	// At asks for the past: the archived version in force then decides. Zero means now.
 	At time.Time
