@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"bytes"
 	"encoding/csv"
 	"encoding/json"
 	"io"
@@ -28,8 +29,11 @@ func (r *AccessReport) WriteCSV(w io.Writer, violations bool) error {
 		row([]string{"crawler", "host", "version", "sha256", "line", "rule", "reason", "requests", "first", "last", "examples"})
 		for _, name := range r.names() {
 			for _, v := range r.Crawlers[name].Violations {
-				examples, _ := json.Marshal(v.Examples)
-				row([]string{name, v.Host, v.Version, v.SHA256, strconv.Itoa(v.Line), v.Rule, v.Reason, strconv.FormatInt(v.Requests, 10), v.First, v.Last, string(examples)})
+				var examples bytes.Buffer
+				list := json.NewEncoder(&examples)
+				list.SetEscapeHTML(false)
+				_ = list.Encode(v.Examples)
+				row([]string{name, v.Host, v.Version, v.SHA256, strconv.Itoa(v.Line), v.Rule, v.Reason, strconv.FormatInt(v.Requests, 10), v.First, v.Last, strings.TrimSpace(examples.String())})
 			}
 		}
 	} else {

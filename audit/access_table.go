@@ -60,7 +60,13 @@ func (t *tableWriter) heading(s string) { fmt.Fprintf(&t.b, "\n%s\n", t.ink(inkB
 
 // text writes words, broken at the width, with an indent for the lines after the first.
 func (t *tableWriter) text(indent, more int, s string) {
-	col, line := indent, strings.Repeat(" ", indent)
+	t.b.WriteString(strings.Repeat(" ", indent))
+	t.textAt(indent, more, s)
+}
+
+// textAt is text for a line that has been begun up to column col.
+func (t *tableWriter) textAt(col, more int, s string) {
+	line := ""
 	for i, word := range strings.Fields(s) {
 		n := utf8.RuneCountInString(word)
 		if i > 0 && col+1+n > t.width {
@@ -70,7 +76,7 @@ func (t *tableWriter) text(indent, more int, s string) {
 			line += " "
 			col++
 		}
-		line += word
+		line += strings.ReplaceAll(word, "\x00", " ")
 		col += n
 	}
 	t.b.WriteString(line + "\n")
@@ -282,25 +288,24 @@ func (t *tableWriter) violations() {
 			rows = append(rows, row{n, &t.r.Crawlers[n].Violations[i]})
 		}
 	}
-	slices.SortStableFunc(rows, func(a, b row) int { return int(b.v.Requests - a.v.Requests) })
+	last := ""
 	for i, x := range rows {
 		if i == tableList {
 			fmt.Fprintf(&t.b, "  and %d more rules (all of them: --format json, or --format csv --list violations)\n", len(rows)-i)
 			break
 		}
+		if x.name != last {
+			fmt.Fprintf(&t.b, "  %s\n", cut(x.name, 60))
+			last = x.name
+		}
 		v := x.v
-		where := cut(v.Host, 60) + "/robots.txt"
-		rule := fmt.Sprintf("line %d%s: %s", v.Line, since(v.Version), cut(v.Rule, 120))
+		where := cut(v.Host, 60) + "/robots.txt "
+		rule := fmt.Sprintf("line %d%s: %s", v.Line, since(v.Version), glue(cut(v.Rule, max(t.width-16, 24))))
 		if v.Reason != "rule" {
 			rule = "could not be read" + since(v.Version) + ": everything is forbidden"
 		}
-		fmt.Fprintf(&t.b, "  %s  ", t.ink(inkRed, fmt.Sprintf("%7s", Group(v.Requests))))
-		start := t.b.Len()
-		t.text(11, 15, x.name+"  "+where+" "+rule)
-		// The first line begins after the count.
-		s := t.b.String()
-		t.b.Reset()
-		t.b.WriteString(s[:start] + s[start+11:])
+		t.b.WriteString(t.ink(inkRed, fmt.Sprintf("%9s", Group(v.Requests))) + "  ")
+		t.textAt(11, 15, where+rule)
 		var examples []string
 		for _, e := range v.Examples {
 			examples = append(examples, cut(e, max(t.width-17, 20)))
@@ -308,6 +313,9 @@ func (t *tableWriter) violations() {
 		t.b.WriteString(t.ink(inkDim, wrap(15, t.width, examples)))
 	}
 }
+
+// glue keeps a text on one line: its blanks are not broken at.
+func glue(s string) string { return strings.ReplaceAll(s, " ", "\x00") }
 
 // wrap lists texts, as many in a line as fit.
 func wrap(indent, width int, items []string) string {
@@ -339,7 +347,7 @@ func since(version string) string {
 	if version == "" {
 		return ""
 	}
-	return " (since " + people(version) + ")"
+	return " (since\x00" + glue(people(version)) + ")"
 }
 
 func (t *tableWriter) delays() {
