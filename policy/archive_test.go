@@ -521,6 +521,9 @@ func TestArchiveCannotStore(t *testing.T) {
 				t.Error("no time to come back")
 			}
 			wants(t, p.Check(t.Context(), query(t, "https://b.test/yes")), false, ReasonAudit, ClassNotArchived)
+			files := q
+			files.CacheOnly = true
+			wants(t, p.Check(t.Context(), files), false, ReasonAudit, ClassNotArchived)
 			pass(time.Second)
 		}
 		if s.count() != 1 {

@@ -5,9 +5,7 @@ import "time"
 // decide judges by a state: by the copy while it may be used, else by what failed.
 func (p *Policy) decide(v *Verdict, k key, st *state, q *Query, target []byte, now time.Time) {
 	v.RobotsURL = k.url()
-	if p.archive != nil && !p.stored(k, st, now) {
-		v.refuse(ReasonAudit, ClassNotArchived)
-		v.RetryAfter = storeAgain
+	if !p.onDisk(v, k, st, now) {
 		return
 	}
 	if st.fail == nil {
@@ -20,6 +18,16 @@ func (p *Policy) decide(v *Verdict, k key, st *state, q *Query, target []byte, n
 		return
 	}
 	st.fail.refuse(v, &q.Profile, now)
+}
+
+// onDisk tells whether a state is archived, and refuses if it is not.
+func (p *Policy) onDisk(v *Verdict, k key, st *state, now time.Time) bool {
+	if p.archive == nil || p.stored(k, st, now) {
+		return true
+	}
+	v.refuse(ReasonAudit, ClassNotArchived)
+	v.RetryAfter = storeAgain
+	return false
 }
 
 // usable tells whether the last good copy stands in for a file that cannot be read just now (RFC 9309 2.4).

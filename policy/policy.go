@@ -162,7 +162,9 @@ func (p *Policy) Check(ctx context.Context, q Query) Verdict {
 			v.allow(ClassNotConsulted)
 			return v
 		}
-		p.judge(&v, st.good, &q, target, now)
+		if p.onDisk(&v, k, st, now) {
+			p.judge(&v, st.good, &q, target, now)
+		}
 	case st != nil && !st.due(now):
 		p.decide(&v, k, st, &q, target, now)
 	default:
