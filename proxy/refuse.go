@@ -31,7 +31,7 @@ type refusal struct {
 	detail     string // first sentence, or both; empty: the table's
 	proxyError string // empty: the table's
 	retryAfter time.Duration
-	final      bool // asking again at once is pointless
+	final      bool     // asking again at once is pointless
 	allow      []string // for method-denied
 	challenge  bool     // for 407
 	verdict    *policy.Verdict
