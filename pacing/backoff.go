@@ -66,10 +66,10 @@ func grown(base time.Duration, factor float64, n int, most time.Duration) time.D
 }
 
 // hold is how long an incident asks for: the longer of our own back-off and Retry-After, jitter only ever added.
-func (c *Config) hold(fails int32, after time.Duration) time.Duration {
+func (c *Config) hold(fails int, after time.Duration) time.Duration {
 	var own time.Duration
 	if fails > 0 {
-		own = grown(c.Backoff.Base, c.Backoff.Factor, int(fails-1), c.Backoff.Cap)
+		own = grown(c.Backoff.Base, c.Backoff.Factor, fails-1, c.Backoff.Cap)
 	}
 	d := max(own, after)
 	return d + time.Duration(float64(d)*c.Backoff.Jitter*rand.Float64()) //nolint:gosec // spreads load, no secret
@@ -89,9 +89,7 @@ func (s *state) incident(c *Config, granted, t int64, after time.Duration) {
 	if t >= quiet+int64(c.Backoff.ForgetAfter) {
 		s.fails = 0
 	}
-	if s.fails < math.MaxInt32 {
-		s.fails++
-	}
+	s.fails = small(int64(s.fails) + 1)
 	if before && t-quiet <= int64(c.Slow.Window) {
 		s.level = min(uint8(c.Slow.MaxLevel), s.levelNow(c, t)+1) //nolint:gosec // validated
 		s.levelAt = t
@@ -99,7 +97,7 @@ func (s *state) incident(c *Config, granted, t int64, after time.Duration) {
 	}
 	s.goodRun = 0
 	s.incidentAt = t
-	s.holdUntil = max(s.holdUntil, t+int64(c.hold(s.fails, after)))
+	s.holdUntil = max(s.holdUntil, t+int64(c.hold(int(s.fails), after)))
 }
 
 // answered is what a good or redirected answer does.
@@ -108,10 +106,8 @@ func (s *state) answered(c *Config, granted, t int64) {
 		return
 	}
 	s.fails = 0
-	if s.goodRun < math.MaxInt32 {
-		s.goodRun++
-	}
-	if s.goodRun < int32(c.Slow.RecoverAfter) { //nolint:gosec // a small count
+	s.goodRun = small(int64(s.goodRun) + 1)
+	if int(s.goodRun) < c.Slow.RecoverAfter {
 		return
 	}
 	if l := s.levelNow(c, t); l > 0 {

@@ -2,71 +2,66 @@ package pacing
 
 import "time"
 
-// breaker is section 8. The window is kept while the host answers, the rest only once it has opened.
-type breaker struct {
-	window    []int64 // end of an outcome, shifted left by one; the lowest bit: bad
-	openUntil int64   // 0: closed
-	opens     int32
-}
+// The breaker of section 8.
 
-func (b *breaker) closed() bool        { return b.openUntil == 0 }
-func (b *breaker) open(now int64) bool { return b.openUntil != 0 && now < b.openUntil }
-func (b *breaker) reset()              { *b = breaker{} }
-func (b *breaker) prune(before int64) {
-	b.window = b.window[:copy(b.window, b.window[b.older(before):])]
+func (s *state) closed() bool        { return s.openUntil == 0 }
+func (s *state) open(now int64) bool { return s.openUntil != 0 && now < s.openUntil }
+func (s *state) resetBreaker()       { s.window, s.openUntil, s.opens = nil, 0, 0 }
+func (s *state) prune(before int64) {
+	s.window = s.window[:copy(s.window, s.window[s.older(before):])]
 }
-func (b *breaker) trip(c *Config, t int64) {
-	b.openUntil = t + int64(grown(c.Breaker.OpenFor, c.Breaker.Factor, int(b.opens), c.Breaker.Cap))
-	b.opens++
-	b.window = nil
+func (s *state) trip(c *Config, t int64) {
+	s.openUntil = t + int64(grown(c.Breaker.OpenFor, c.Breaker.Factor, int(s.opens), c.Breaker.Cap))
+	s.opens = small(int64(s.opens) + 1)
+	s.window = nil
 }
 
 // older counts the outcomes that ended before t.
-func (b *breaker) older(t int64) int {
+func (s *state) older(t int64) int {
 	n := 0
-	for n < len(b.window) && b.window[n]>>1 < t {
+	for n < len(s.window) && s.window[n]>>1 < t {
 		n++
 	}
 	return n
 }
 
 // bad counts the bad outcomes in the window.
-func (b *breaker) bad() int {
+func (s *state) bad() int {
 	n := 0
-	for _, o := range b.window {
+	for _, o := range s.window {
 		n += int(o & 1)
 	}
 	return n
 }
 
-// add judges the outcome of a page, sitemap or redirect; it reports whether the breaker opened or closed by it.
-func (b *breaker) add(c *Config, granted, t int64, v verdict) (opened, changed bool) {
+// judge takes in the outcome of a page, sitemap or redirect; it reports whether the breaker opened or closed by it.
+func (s *state) judge(c *Config, granted, t int64, v verdict) (opened, changed bool) {
 	if v != good && !v.bad() {
 		return false, false
 	}
-	if b.openUntil != 0 {
-		if granted < b.openUntil { // sent before we stopped
+	if s.openUntil != 0 {
+		if granted < s.openUntil { // sent before we stopped
 			return false, false
 		}
 		if v == good {
-			b.reset()
+			s.resetBreaker()
 			return false, true
 		}
-		b.trip(c, t)
+		s.trip(c, t)
 		return true, true
 	}
-	b.prune(t - int64(c.Breaker.Window))
-	if len(b.window) >= c.Breaker.Size {
-		b.window = b.window[:copy(b.window, b.window[len(b.window)-c.Breaker.Size+1:])]
+	s.prune(t - int64(c.Breaker.Window))
+	if len(s.window) >= c.Breaker.Size {
+		s.window = s.window[:copy(s.window, s.window[len(s.window)-c.Breaker.Size+1:])]
 	}
 	o := t << 1
 	if v.bad() {
 		o |= 1
 	}
-	b.window = append(b.window, o)
-	n := len(b.window)
-	if v.bad() && n >= c.Breaker.Min && float64(b.bad()) >= c.Breaker.Ratio*float64(n) {
-		b.trip(c, t)
+	s.window = append(s.window, o)
+	n := len(s.window)
+	if v.bad() && n >= c.Breaker.Min && float64(s.bad()) >= c.Breaker.Ratio*float64(n) {
+		s.trip(c, t)
 		return true, true
 	}
 	return false, false

@@ -22,6 +22,7 @@ const (
 	WhenDownRefuse  = "refuse"   // without Redis no turn is given
 	WhenDownLocal   = "local"    // without Redis each instance keeps gap x instances
 	maxLevelAllowed = 16
+	maxRecover      = 10000
 )
 
 // Config is the `pacing:` block: what holds for every profile.
@@ -183,7 +184,8 @@ func (c Config) Validate() error {
 	p.unless(c.Slow.Window >= 0, "slow.window", "must not be below 0, is %v", c.Slow.Window)
 	p.unless(c.Slow.MaxLevel >= 0 && c.Slow.MaxLevel <= maxLevelAllowed, "slow.max_level",
 		"must be between 0 and %d, is %d", maxLevelAllowed, c.Slow.MaxLevel)
-	cnt("slow.recover_after", c.Slow.RecoverAfter, 1)
+	p.unless(c.Slow.RecoverAfter >= 1 && c.Slow.RecoverAfter <= maxRecover, "slow.recover_after",
+		"must be between 1 and %d, is %d", maxRecover, c.Slow.RecoverAfter)
 	pos("slow.decay", c.Slow.Decay)
 	cnt("pages.retries", c.Pages.Retries, 0)
 	pos("pages.round", c.Pages.Round)

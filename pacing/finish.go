@@ -138,7 +138,7 @@ func (p *Pacer) apply(k *entry, pt *part, t *Turn, v verdict, after time.Duratio
 		return false, false
 	}
 	if !t.kind.companion() {
-		opened, moved = k.breaker.add(&p.c, t.granted, now, v)
+		opened, moved = k.judge(&p.c, t.granted, now, v)
 	}
 	if t.url != "" && (v == throttle || k.ext != nil && len(k.ext.pages.m) > 0) {
 		k.extra().pages.note(&p.c, pageOf(t.url), now, v)
@@ -280,7 +280,7 @@ func (p *Pacer) resume(name string) {
 func (k *entry) resume() {
 	k.holdUntil, k.incidentAt, k.levelAt = never, never, never
 	k.fails, k.goodRun, k.level = 0, 0, 0
-	k.breaker.reset()
+	k.resetBreaker()
 	if k.ext != nil {
 		k.ext.pages = pages{}
 	}

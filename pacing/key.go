@@ -8,7 +8,6 @@ import (
 // entry is what is known of one host, domain or address. Its fields are guarded by its shard's mutex.
 type entry struct {
 	state
-	breaker
 	turns   *part // in flight, without the riders
 	ext     *ext  // only while needed
 	riders  int32 // in flight

@@ -26,14 +26,14 @@ type record struct {
 	Delay     time.Duration       `json:"delay,omitempty"`
 	Hold      int64               `json:"hold,omitempty"`
 	Incident  int64               `json:"incident,omitempty"`
-	Fails     int32               `json:"fails,omitempty"`
-	GoodRun   int32               `json:"good_run,omitempty"`
+	Fails     int64               `json:"fails,omitempty"`
+	GoodRun   int64               `json:"good_run,omitempty"`
 	Level     uint8               `json:"level,omitempty"`
 	LevelAt   int64               `json:"level_at,omitempty"`
 	EndLevel  uint8               `json:"end_level,omitempty"`
 	OpenUntil int64               `json:"open_until,omitempty"`
-	Opens     int32               `json:"opens,omitempty"`
-	Window    []int64             `json:"window,omitempty"` // as breaker.window, in milliseconds
+	Opens     int64               `json:"opens,omitempty"`
+	Window    []int64             `json:"window,omitempty"` // as state.window, in milliseconds
 	Pages     map[string][2]int64 `json:"pages,omitempty"`  // hash: end of the round, count
 }
 
@@ -169,11 +169,11 @@ func (k *entry) record(now, wall int64) *record {
 	}
 	r := &record{
 		V: recordVersion, End: up(k.lastEnd), RobotsEnd: up(k.robotsEnd), Gap: k.endGap, RobotsGap: k.robotsGap,
-		Slow: k.slow, Delay: k.delay, Hold: up(k.holdUntil), Incident: at(k.incidentAt), Fails: k.fails, GoodRun: k.goodRun,
+		Slow: k.slow, Delay: k.delay, Hold: up(k.holdUntil), Incident: at(k.incidentAt), Fails: int64(k.fails), GoodRun: int64(k.goodRun),
 		Level: k.level, EndLevel: k.endLevel,
 	}
 	if !k.closed() {
-		r.OpenUntil, r.Opens = up(k.openUntil), k.opens
+		r.OpenUntil, r.Opens = up(k.openUntil), int64(k.opens)
 	}
 	if k.level > 0 {
 		r.LevelAt = at(k.levelAt)

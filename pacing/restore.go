@@ -93,11 +93,11 @@ func (p *Pacer) decode(value []byte, now, wall int64) (*entry, error) {
 	longest += time.Duration(float64(longest) * c.Backoff.Jitter)
 	k := &entry{state: state{
 		lastEnd: at(r.End, 0), robotsEnd: at(r.RobotsEnd, 0), holdUntil: at(r.Hold, longest), incidentAt: at(r.Incident, 0),
-		levelAt: at(r.LevelAt, 0), endGap: r.Gap, robotsGap: r.RobotsGap, slow: r.Slow, delay: r.Delay, fails: r.Fails,
-		goodRun: r.GoodRun, level: min(r.Level, uint8(c.Slow.MaxLevel)), endLevel: min(r.EndLevel, uint8(c.Slow.MaxLevel)), //nolint:gosec // validated
+		levelAt: at(r.LevelAt, 0), endGap: r.Gap, robotsGap: r.RobotsGap, slow: r.Slow, delay: r.Delay, fails: small(r.Fails),
+		goodRun: small(r.GoodRun), level: min(r.Level, uint8(c.Slow.MaxLevel)), endLevel: min(r.EndLevel, uint8(c.Slow.MaxLevel)), //nolint:gosec // validated
 	}}
 	if r.OpenUntil != 0 {
-		k.openUntil, k.opens = at(r.OpenUntil, c.Breaker.Cap), r.Opens
+		k.openUntil, k.opens = at(r.OpenUntil, c.Breaker.Cap), small(r.Opens)
 	}
 	for _, o := range r.Window[max(0, len(r.Window)-c.Breaker.Size):] {
 		k.window = append(k.window, at(o>>1, 0)<<1|o&1)

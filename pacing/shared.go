@@ -346,8 +346,8 @@ func (p *Pacer) mirror(k *entry, r *reply, at int64) {
 	d := func(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
 	k.lastEnd, k.endGap, k.robotsEnd, k.robotsGap = local(r.end), d(r.endGap), local(r.robotsEnd), d(r.robotsGap)
 	k.slow, k.delay, k.holdUntil, k.incidentAt = d(r.slow), d(r.delay), local(r.hold), local(r.incident)
-	k.fails, k.goodRun, k.level, k.levelAt, k.endLevel = int32(r.fails), int32(r.goodRun), uint8(r.level), local(r.levelAt), uint8(r.endLevel) //nolint:gosec // small
-	k.openUntil, k.opens, k.window = 0, int32(r.opens), nil                                                                                    //nolint:gosec // small
+	k.fails, k.goodRun, k.level, k.levelAt, k.endLevel = small(r.fails), small(r.goodRun), uint8(r.level), local(r.levelAt), uint8(r.endLevel) //nolint:gosec // small
+	k.openUntil, k.opens, k.window = 0, small(r.opens), nil                                                                                    //nolint:gosec // small
 	if o := local(r.openUntil); o != never {
 		k.openUntil = o
 		if o == 0 {

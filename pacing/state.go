@@ -1,6 +1,9 @@
 package pacing
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // Times inside the process are nanoseconds on the monotonic clock since the pacer started; never is long before that.
 const never = -1 << 60
@@ -16,11 +19,17 @@ type state struct {
 	robotsGap  time.Duration // profile gap of the fetch that ended at robotsEnd
 	slow       time.Duration // the operator's gap
 	delay      time.Duration // from robots.txt
-	fails      int32
-	goodRun    int32
-	level      uint8 // pace level at levelAt
-	endLevel   uint8 // pace level that counts for lastEnd
+	window     []int64       // of the breaker: the end of an outcome, shifted left by one; the lowest bit: bad
+	openUntil  int64         // 0: the breaker is closed
+	fails      uint16
+	goodRun    uint16
+	opens      uint16 // how often the breaker opened in a row
+	level      uint8  // pace level at levelAt
+	endLevel   uint8  // pace level that counts for lastEnd
 }
+
+// small is n as one of the counts of a state.
+func small(n int64) uint16 { return uint16(min(max(n, 0), math.MaxUint16)) }
 
 func newState(floor int64) state {
 	return state{lastEnd: floor, robotsEnd: never, holdUntil: never, incidentAt: never, levelAt: never}

@@ -242,7 +242,7 @@ func TestJitterIsOnlyAdded(t *testing.T) {
 			t.Fatal(d)
 		}
 	}
-	if d := c.hold(1<<30, 0); d < time.Hour || d > 66*time.Minute {
+	if d := c.hold(1<<15, 0); d < time.Hour || d > 66*time.Minute {
 		t.Error(d)
 	}
 }
