@@ -146,6 +146,12 @@ func TestRetryAfterOfARedirect(t *testing.T) {
 		if waited(turn) != 5*time.Second {
 			t.Errorf("the target waited %v", waited(turn))
 		}
+		turn.Done(Outcome{Sent: true, Status: 307, Location: urlA, RetryAfter: "9"})
+		ticket, _ = p.Companion(companion(Redirect, urlA, ""))
+		turn = mustAcquire(t, p, Request{Key: "h.test", Client: "c", Kind: Redirect, URL: urlA, Wait: time.Minute, Gap: time.Second, Redirect: OwnTurn, Ticket: ticket})
+		if waited(turn) != 9*time.Second {
+			t.Errorf("with a turn of its own the target waited %v", waited(turn))
+		}
 		turn.Done(okay)
 	})
 }

@@ -184,9 +184,9 @@ func (p *Pacer) want(r *Request) want {
 		w.class, w.free, w.delay = classRobots, r.Robots == RobotsFree, 0
 	case r.Kind == Redirect && r.Redirect != OwnTurn:
 		w.class = classRedirect
-		if r.Ticket != nil {
-			w.notBefore = r.Ticket.notBefore
-		}
+	}
+	if r.Kind == Redirect && r.Ticket != nil {
+		w.notBefore = r.Ticket.notBefore
 	}
 	return w
 }

@@ -98,7 +98,7 @@ func (s *state) ready(c *Config, w *want, now int64) int64 {
 	case w.class == classRedirect:
 		return max(now, s.holdUntil, w.notBefore)
 	default:
-		return max(now, s.holdUntil, s.nextAt(c, w))
+		return max(now, s.holdUntil, w.notBefore, s.nextAt(c, w))
 	}
 }
 

@@ -74,7 +74,7 @@ end
 local function ready(w)
   if w.class == 2 and w.free == 1 then return math.max(now, hold()) end
   if w.class == 1 then return math.max(now, hold(), now + w.notbefore) end
-  return math.max(now, hold(), nextat(w))
+  return math.max(now, hold(), now + w.notbefore, nextat(w))
 end
 local function parallel(w)
   local n = w.parallel
