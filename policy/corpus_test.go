@@ -100,6 +100,19 @@ func TestCorpusDelaysAndSignals(t *testing.T) {
 			t.Errorf("%s, %s at %s: %v %s line %d", c.file, c.token, c.clock, d, source, line)
 		}
 	}
+	if d, line, ok := group("government", "SlowBot").CrawlDelay(); d != 10*time.Second || line != 2 || !ok {
+		t.Errorf("Crawl-delay %v line %d %v", d, line, ok)
+	}
+	if _, _, ok := group("government", "X").CrawlDelay(); ok {
+		t.Error("Crawl-delay out of a Request-rate")
+	}
+	both := Parse([]byte("User-agent: *\nRequest-rate: 1/60\nCrawl-delay: 5\nCrawl-delay: 7\nRequest-rate: 1/90\n")).Group("X")
+	if d, line, _ := both.CrawlDelay(); d != 7*time.Second || line != 4 {
+		t.Errorf("%v line %d", d, line)
+	}
+	if d, source, line := both.Delay(time.Time{}); d != 90*time.Second || source != "request-rate" || line != 5 {
+		t.Errorf("%v %s line %d", d, source, line)
+	}
 	g := group("signals", "X")
 	for path, want := range map[string]map[string]string{
 		"/":          {"ai-input": "no", "ai-train": "no", "search": "yes", "use": "immediate"},

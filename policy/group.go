@@ -189,11 +189,11 @@ func (rs *Ruleset) compile(token string, fallback []string, global bool) *Group 
 	return g
 }
 
-// addDelay keeps a delay; of those that hold all day only the slowest matters.
+// addDelay keeps a delay; of each kind of those that hold all day only the slowest matters.
 func (g *Group) addDelay(d delay) {
 	if !d.window.set {
 		for i := range g.delays {
-			if !g.delays[i].window.set {
+			if !g.delays[i].window.set && g.delays[i].rate == d.rate {
 				if d.gap > g.delays[i].gap {
 					g.delays[i] = d
 				}
@@ -249,4 +249,14 @@ func (g *Group) Delay(at time.Time) (d time.Duration, source string, line int) {
 		}
 	}
 	return d, source, line
+}
+
+// CrawlDelay is the slowest Crawl-delay alone, for whoever checks what others kept to.
+func (g *Group) CrawlDelay() (d time.Duration, line int, ok bool) {
+	for i := range g.delays {
+		if e := &g.delays[i]; !e.rate {
+			return e.gap, int(e.line), true
+		}
+	}
+	return 0, 0, false
 }
