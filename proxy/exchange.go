@@ -62,6 +62,9 @@ type exchange struct {
 	sending  context.Context // of the request that left
 }
 
+// recordPatience bounds the wait for an event that must be on disk before its answer is given.
+const recordPatience = 5 * time.Second
+
 // begin starts the exchange of a request.
 func (g *Gate) begin(r *http.Request, t *tunnel) *exchange {
 	now := time.Now()
@@ -216,7 +219,10 @@ func (x *exchange) record() {
 		if ev.Decision == "" {
 			ev.Decision = audit.Forwarded
 		}
-		if err := x.g.audit.Record(context.WithoutCancel(x.ctx()), ev); err != nil {
+		// The event outlives the fetcher; a disk that hangs may hold the answer back, but not for ever.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(x.ctx()), recordPatience)
+		defer cancel()
+		if err := x.g.audit.Record(ctx, ev); err != nil {
 			x.g.log.Error("audit event not written", "request_id", ev.ID, "error", err)
 		}
 		if x.id != nil && x.id.via != nil && x.id.via.observe != nil {

@@ -6,8 +6,13 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
 
 	"crawlgate/allowlist"
+	"crawlgate/configs"
 )
 
 // openSiteLedger asks the instance that holds the state folder, or opens the ledger in it.
@@ -16,6 +21,10 @@ func openSiteLedger(ctx context.Context, a *app) (siteLedger, error) {
 	if err != nil {
 		return nil, err
 	}
+	return openLedgerOf(ctx, cfg)
+}
+
+func openLedgerOf(ctx context.Context, cfg *configs.Config) (siteLedger, error) {
 	if c, err := dialControl(cfg.StateDir); err == nil {
 		return &remoteLedger{ctx: ctx, c: c}, nil
 	}
@@ -101,3 +110,38 @@ func (l *remoteLedger) List() (out []allowlist.Entry, err error) {
 }
 
 func (l *remoteLedger) Close() error { return nil }
+
+// askLedger says whether a host is stopped (removed) or slowed by the ledger, why, and since when. Where there is no
+// state folder there is no ledger.
+func askLedger(cmd *cobra.Command, a *app, host string) (state, reason string, since time.Time, err error) {
+	overrides := map[string]string{}
+	if f := cmd.Flags().Lookup("state-dir"); f != nil && f.Changed {
+		overrides["state_dir"] = f.Value.String()
+	}
+	cfg, _, err := a.loader(identityFlags{}, overrides)()
+	if err != nil {
+		return "", "", time.Time{}, err
+	}
+	if _, err := os.Stat(filepath.Join(cfg.StateDir, "state.db")); err != nil && cfg.Redis.URL == "" {
+		return "", "", time.Time{}, nil //nolint:nilerr // nothing was ever entered
+	}
+	l, err := openLedgerOf(cmd.Context(), cfg)
+	if err != nil {
+		return "", "", time.Time{}, err
+	}
+	defer l.Close()
+	list, err := l.List()
+	if err != nil {
+		return "", "", time.Time{}, err
+	}
+	for _, e := range list {
+		if !e.Covers(host) {
+			continue
+		}
+		if e.Action == allowlist.ActionStop {
+			return "removed", e.Reason, e.When, nil
+		}
+		state, reason, since = "slowed", e.Reason, e.When
+	}
+	return state, reason, since, nil
+}

@@ -104,6 +104,7 @@ func openInstance(cfg *configs.Config, src *configs.Sources, log *slog.Logger) (
 		return nil, usage("audit: %w", err)
 	}
 	i.closers = append(i.closers, i.audit.Close)
+	i.recordConfig("start")
 	if err := i.openKeepers(cfg); err != nil {
 		return nil, err
 	}
@@ -327,6 +328,9 @@ func (i *instance) tryReload() error {
 	if err != nil {
 		return err
 	}
+	if err := i.audit.Reload(cfg.Audit); err != nil {
+		return fmt.Errorf("audit: %w", err)
+	}
 	commitKeys, err := i.signer.Prepare(cfg.Sign, cfg.SignAgents(), cfg.Publish)
 	if err != nil {
 		return err
@@ -348,11 +352,16 @@ func (i *instance) tryReload() error {
 	i.dialer.Store(dialer)
 	i.src = src
 	i.cfg.Store(cfg)
-	ev := &audit.Event{Type: audit.TypeConfig, PolicySHA256: rules.Hash, Note: "reloaded"}
+	i.recordConfig("reload")
+	return nil
+}
+
+// recordConfig notes in the audit log which configuration is in force from now on.
+func (i *instance) recordConfig(note string) {
+	ev := &audit.Event{Type: audit.TypeConfig, PolicySHA256: i.cfg.Load().Hash(), Version: buildVersion(), Note: note}
 	if err := i.audit.Record(context.Background(), ev); err != nil {
 		i.log.Error("audit event not written", "error", err)
 	}
-	return nil
 }
 
 // cardFacts is what the signature agent card says of how an agent behaves: only what its profiles enforce.
