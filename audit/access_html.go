@@ -166,11 +166,12 @@ func (r *AccessReport) verdict() []string {
 
 // barChart is stacked bars over time.
 type barChart struct {
-	Unit   string
-	Bars   []timeBar
-	Ticks  []tick
-	Labels []tick
-	Rows   []timeRow
+	Unit    string
+	Bars    []timeBar
+	Ticks   []tick
+	Labels  []tick
+	Changes []change // of robots.txt
+	Rows    []timeRow
 }
 
 type timeBar struct {
@@ -189,6 +190,35 @@ type part struct {
 type tick struct {
 	At   float64
 	Text string
+}
+
+type change struct {
+	At    float64
+	Title string
+}
+
+// maxChanges is how many changes of robots.txt a picture marks; more would hide the bars.
+const maxChanges = 12
+
+// changes places those that lie inside the picture.
+func (r *AccessReport) changes(first, last, size int64, slot float64) (out []change) {
+	for i, v := range r.Robots {
+		if i == 0 || r.Robots[i-1].Host != v.Host || v.Judged+r.Robots[i-1].Judged == 0 {
+			continue
+		}
+		at, err := time.Parse(time.RFC3339, v.Effective)
+		if err != nil {
+			continue
+		}
+		x := float64(at.Unix())/3600/float64(size) - float64(first)
+		if x > 0 && x < float64(last-first+1) {
+			out = append(out, change{chartLeft + slot*x, fmt.Sprintf("%s: robots.txt since %s, status %d", hostShown(v.Host), people(v.Effective), v.Status)})
+		}
+	}
+	if len(out) > maxChanges {
+		return nil
+	}
+	return out
 }
 
 type timeRow struct {
@@ -246,6 +276,7 @@ func (r *AccessReport) timeChart() barChart {
 	slot := (chartWidth - chartLeft) / float64(n)
 	width := min(slot*0.78, 46)
 	every := max(1, (n+9)/10)
+	c.Changes = r.changes(first, last, size, slot)
 	for b := first; b <= last; b++ {
 		at := time.Unix(b*size*3600, 0).UTC()
 		name, label := at.Format("2006-01-02"), at.Format("2 Jan")
