@@ -9,6 +9,7 @@ import (
 	"crawlgate/allowlist"
 	"crawlgate/configs"
 	"crawlgate/pacing"
+	"crawlgate/policy"
 )
 
 // openRedis connects to the Redis that all instances share.
@@ -41,6 +42,7 @@ func (i *instance) openShared(cfg *configs.Config) error {
 		return usage("redis.url: %w", err)
 	}
 	i.closers = append(i.closers, i.pacer.Close)
+	i.share = func(p *policy.Policy) { p.Share(policy.NewRedisShared(client)) }
 	store := allowlist.NewRedisStore(client, longestLock(cfg))
 	if i.ledger, err = allowlist.NewLedger(store, i.log); err != nil {
 		return fail("redis.url: %w", err)

@@ -39,6 +39,7 @@ type instance struct {
 	audit   *audit.Log
 	clock   sign.Clock
 	archive *policy.Archive
+	share   func(*policy.Policy) // shares robots.txt through Redis; nil without it
 	ca      atomic.Pointer[proxy.CA]
 	gate    *proxy.Gate
 
@@ -128,11 +129,18 @@ func openInstance(cfg *configs.Config, src *configs.Sources, log *slog.Logger) (
 	}
 	i.gate, err = proxy.New(proxy.Parts{
 		Log: log, Guard: dialer, Pacer: i.pacer, Signer: i.signer, List: i.list, Ledger: i.ledger, Locks: i.locks, Audit: i.audit, Clock: &i.clock, CA: ca, Jobs: jobs,
-		Policy: func(f policy.Fetcher) *policy.Policy { return policy.New(cfg.Robots, f, archive, log) },
+		Policy: func(f policy.Fetcher) *policy.Policy {
+			p := policy.New(cfg.Robots, f, archive, log)
+			if i.share != nil {
+				i.share(p)
+			}
+			return p
+		},
 	}, rules)
 	if err != nil {
 		return nil, err
 	}
+	i.closers = append(i.closers, i.gate.Policy().Close)
 	late.gate.Store(i.gate)
 	return i, nil
 }
@@ -348,6 +356,7 @@ func (i *instance) tryReload() error {
 		}
 		i.ca.Store(ca)
 	}
+	i.gate.Policy().Reload(cfg.Robots)
 	i.locks.SetRetain(longestLock(cfg))
 	i.dialer.Store(dialer)
 	i.src = src
