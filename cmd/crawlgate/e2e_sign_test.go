@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 )
 
 // signedAgents is an agent whose requests are signed.
@@ -142,11 +141,4 @@ func signatures(t *testing.T, list []arrival) {
 			t.Errorf("%s: created %ds before it arrived, expires %ds later", a.URI, age, expires-created)
 		}
 	}
-}
-
-// waitPages waits for n pages at an origin.
-func waitPages(t *testing.T, o *origin, n int) []arrival {
-	t.Helper()
-	within(t, 20*time.Second, fmt.Sprintf("%d pages at %s", n, o.hosts[0]), func() bool { return len(o.pages()) >= n })
-	return o.pages()
 }
