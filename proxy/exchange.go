@@ -27,6 +27,7 @@ type exchange struct {
 	early func(int, http.Header)
 	// readBy bounds the next read of the request's body; nil without a body.
 	readBy func(time.Time) error
+	empty  bool // the request's body was looked at, and there is none
 	tun    *tunnel
 	own    *ownFetch
 	began  time.Time

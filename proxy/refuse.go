@@ -296,7 +296,8 @@ func transportRefusal(err error) *refusal {
 		return &refusal{code: UpstreamTLS, class: "tls_failed", err: err}
 	case strings.Contains(text, "server response headers exceeded"), strings.Contains(text, "response header list larger"):
 		return &refusal{code: UpstreamFailed, class: "response_head", proxyError: "http_response_header_section_size", err: err}
-	case strings.Contains(text, "malformed"), strings.Contains(text, "PROTOCOL_ERROR"):
+	case strings.Contains(text, "malformed"), strings.Contains(text, "PROTOCOL_ERROR"), strings.Contains(text, "Content-Length"),
+		strings.Contains(text, "transfer encoding"):
 		return &refusal{code: UpstreamFailed, class: "response_invalid", proxyError: "http_protocol_error", err: err}
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
 		return &refusal{code: UpstreamFailed, class: "connection_lost", proxyError: "connection_terminated", err: err}

@@ -64,7 +64,7 @@ func (x *exchange) dress(ctx context.Context) (*http.Request, *refusal) {
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 	}
 	empty(out)
-	if r.ContentLength != 0 && r.Body != nil {
+	if r.ContentLength != 0 && r.Body != nil && !x.empty {
 		up := &upload{r: r.Body, x: x, wire: x.wire, left: x.profile.Limits.RequestBody, in: r}
 		out.Body, out.ContentLength, out.TransferEncoding = up, r.ContentLength, nil
 		if up.trailer = r.Trailer.Clone(); up.trailer != nil {
@@ -140,6 +140,9 @@ func (x *exchange) send(out *http.Request) (*http.Response, *refusal) {
 	if err != nil {
 		if cause := context.Cause(out.Context()); cause != nil && errors.Is(err, context.Canceled) {
 			err = cause
+		}
+		if up := x.wire.upload.Load(); up != nil {
+			err = up // a read of the body that failed cancels the request too, and is why
 		}
 		no := refusalFor(err)
 		x.outcome.Err = err
@@ -320,7 +323,9 @@ func (u *upload) Read(p []byte) (int, error) {
 			u.trailer[k] = u.in.Trailer[k]
 		}
 	case err != nil:
-		err = &uploadError{err}
+		up := &uploadError{err}
+		u.wire.upload.Store(up)
+		err = up
 	}
 	return n, err
 }

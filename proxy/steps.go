@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -250,10 +251,26 @@ func (x *exchange) methodAllowed() *refusal {
 		return &refusal{code: BodyDenied, class: "request_body",
 			detail: fmt.Sprintf("The profile %s sends bodies of at most %d bytes (limits.request_body). Send a smaller one.", x.profile.Name, l.RequestBody)}
 	}
+	if x.in.ContentLength < 0 && l.RequestBody == 0 && !x.bodyless() {
+		return &refusal{code: BodyDenied, class: "request_body",
+			detail: fmt.Sprintf("The profile %s sends no bodies (limits.request_body). Send none.", x.profile.Name)}
+	}
 	if isWebSocket(x.in.Header) && l.WebSocket == "deny" {
 		return &refusal{code: SchemeDenied, class: "upgrade_denied"}
 	}
 	return nil
+}
+
+// bodyless looks whether an HTTP/2 request that announced no length has any body at all.
+func (x *exchange) bodyless() bool {
+	if x.readBy != nil {
+		_ = x.readBy(time.Now().Add(x.rules.Server.StallTimeout))
+		defer func() { _ = x.readBy(time.Time{}) }()
+	}
+	var one [1]byte
+	n, err := x.in.Body.Read(one[:])
+	x.empty = n == 0 && err == io.EOF
+	return x.empty
 }
 
 // listed asks the address of a literal, the operator's ledger and the client's list, in this order; none of them

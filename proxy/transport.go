@@ -162,9 +162,10 @@ type wireLog struct {
 	resolved []netip.Addr
 	except   string
 	reused   atomic.Bool
-	early    sync.Mutex  // held while a 1xx answer is passed on
-	hints    int         // 1xx answers seen
-	over     atomic.Bool // the wait for the answer's head is over: no 1xx any more, no head timer
+	early    sync.Mutex                  // held while a 1xx answer is passed on
+	hints    int                         // 1xx answers seen
+	over     atomic.Bool                 // the wait for the answer's head is over: no 1xx any more, no head timer
+	upload   atomic.Pointer[uploadError] // why the request's body could not be read
 	// headTimer ends the wait for the answer's head; an upload that moves sets it forward.
 	headTimer *time.Timer
 	out       atomic.Int64 // body bytes sent
