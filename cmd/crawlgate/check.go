@@ -151,7 +151,11 @@ func explanationText(e *proxy.Explanation) string {
 	if len(e.Addresses) > 0 {
 		var parts []string
 		for _, a := range e.Addresses {
-			parts = append(parts, a.Address+" "+a.Class)
+			class := a.Class
+			if e.Allowed && class != "public" {
+				class += " (an exception of egress.allow_private)"
+			}
+			parts = append(parts, a.Address+" "+class)
 		}
 		line("address", "%s", strings.Join(parts, ", "))
 	}
@@ -189,7 +193,7 @@ func robotsLines(line func(string, string, ...any), e *proxy.Explanation, r *pro
 		state += ", read " + ago(e.At.Sub(r.FetchedAt))
 	}
 	if !r.Expires.IsZero() {
-		state += ", kept until " + r.Expires.Local().Format("15:04:05")
+		state += ", kept until " + moment(e.At, r.Expires)
 	}
 	if r.Stale {
 		state += ", stale: the last refresh failed"
@@ -255,6 +259,15 @@ func turnLines(line func(string, string, ...any), e *proxy.Explanation, t *proxy
 
 func seconds(s float64) string {
 	return time.Duration(s * float64(time.Second)).Round(time.Millisecond).String()
+}
+
+// moment is a time of day, with its date when that is another one.
+func moment(now, at time.Time) string {
+	now, at = now.Local(), at.Local()
+	if now.YearDay() == at.YearDay() && now.Year() == at.Year() {
+		return at.Format("15:04:05")
+	}
+	return at.Format("2006-01-02 15:04")
 }
 
 func ago(d time.Duration) string {
