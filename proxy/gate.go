@@ -119,11 +119,13 @@ func New(p Parts, r *Rules) (*Gate, error) {
 func (g *Gate) newServer(h http.Handler) *http.Server {
 	s := g.rules().Server
 	return &http.Server{
-		Handler:           h,
-		ReadHeaderTimeout: s.ReadHead,
-		IdleTimeout:       s.Idle,
-		MaxHeaderBytes:    s.HeadBytes,
-		ErrorLog:          log.New(slogWriter{g.log}, "", 0),
+		Handler: h,
+		// OPTIONS * would be answered by the server itself, without an audit event.
+		DisableGeneralOptionsHandler: true,
+		ReadHeaderTimeout:            s.ReadHead,
+		IdleTimeout:                  s.Idle,
+		MaxHeaderBytes:               s.HeadBytes,
+		ErrorLog:                     log.New(slogWriter{g.log}, "", 0),
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(ctx, connKey{}, c)
 		},
