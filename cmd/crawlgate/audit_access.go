@@ -86,13 +86,13 @@ func (g *accessGroup) CrawlDelay() time.Duration { return g.delay }
 
 // accessFlags are the flags of `audit access` that need a second look.
 type accessFlags struct {
-	o                      audit.AccessOptions
-	trusted                []string
-	since, until           string
-	format, output, list   string
-	byPurpose, json bool
-	failOn                 []string
-	unreachable            time.Duration
+	o                    audit.AccessOptions
+	trusted              []string
+	since, until         string
+	format, output, list string
+	byPurpose, json      bool
+	failOn               []string
+	unreachable          time.Duration
 }
 
 var accessFailures = []string{"violations", "impersonated", "malformed", "delay"}
@@ -343,4 +343,3 @@ func (p *progressBar) clear() {
 		p.drawn = false
 	}
 }
-
