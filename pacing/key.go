@@ -29,6 +29,7 @@ type ext struct {
 	// The rest is the mirror of the store, with Redis.
 	remote  *part // who holds the turn at another instance
 	synced  int64 // when the store answered last
+	server  int64 // the same on its clock
 	counted bool  // the store counts pages
 }
 

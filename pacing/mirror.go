@@ -101,6 +101,11 @@ func readReply(v []int64) (reply, error) {
 // mirror copies a reply into the key, at is our time of it. What the mirror says is a lower bound for forecasts; the
 // store alone decides.
 func (p *Pacer) mirror(k *entry, r *reply, at int64) {
+	x := k.extra()
+	if late := x.server - r.now; late > 0 && late < us(callTimeout) { // overtaken by a younger reply
+		return
+	}
+	x.server = r.now
 	local := func(t int64) int64 {
 		if t <= -1e14 {
 			return never
@@ -118,7 +123,6 @@ func (p *Pacer) mirror(k *entry, r *reply, at int64) {
 			k.openUntil = 1
 		}
 	}
-	x := k.extra()
 	x.synced, x.counted = at, r.npages > 0
 	x.remote = nil
 	if r.status == stHeld && k.turns == nil {
