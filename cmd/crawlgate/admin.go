@@ -249,7 +249,7 @@ func (i *instance) live() admin.Live {
 	seq, head := i.audit.Head()
 	l := admin.Live{
 		Started: i.started, Version: buildVersion(), Proxy: strings.TrimPrefix(i.proxyURL(), "http://"), Store: "disk", ReportOnly: !cfg.Enforce,
-		ConfigFile: i.src.File, ConfigHash: cfg.Hash(), ConfigLoaded: time.Unix(0, i.reloadAt.Load()),
+		ConfigFile: i.src.Load().File, ConfigHash: cfg.Hash(), ConfigLoaded: time.Unix(0, i.reloadAt.Load()),
 		Chain: admin.LiveChain{Seq: seq, Head: head},
 		CA:    admin.LiveCA{Expires: i.ca.Load().Cert.NotAfter, Fingerprint: i.ca.Load().Fingerprint(), SPKI: i.ca.Load().SPKI()},
 	}

@@ -88,7 +88,7 @@ func (i *instance) closeControl() {
 
 func (i *instance) status() status {
 	cfg := i.cfg.Load()
-	s := status{PID: os.Getpid(), Version: buildVersion(), Proxy: i.proxyURL(), StateDir: cfg.StateDir, Config: i.src.File, Policy: cfg.Hash(),
+	s := status{PID: os.Getpid(), Version: buildVersion(), Proxy: i.proxyURL(), StateDir: cfg.StateDir, Config: i.src.Load().File, Policy: cfg.Hash(),
 		CAFile: i.ca.Load().File, SPKI: i.ca.Load().SPKI(), Audit: i.audit.Path(), Started: i.started, Agents: []string{}, UAs: []string{}, NotReady: []string{}}
 	if i.admin != nil {
 		s.Admin = i.admin.url()

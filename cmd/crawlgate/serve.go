@@ -118,7 +118,7 @@ func (a *app) serve(ctx context.Context, load loadFunc) error {
 	defer stopWatch()
 	changed := make(chan struct{}, 1)
 	go func() {
-		if err := configs.Watch(watch, i.src.Files(), log, func() {
+		if err := configs.Watch(watch, i.src.Load().Files(), log, func() {
 			select {
 			case changed <- struct{}{}:
 			default:
@@ -177,7 +177,7 @@ func (i *instance) announce(w io.Writer) {
 		fmt.Fprintf(w, "crawlgate: admin  %s\n", i.admin.url())
 	}
 	fmt.Fprintf(w, "crawlgate: CA     %s (sha256 %s)\n", i.ca.Load().File, i.ca.Load().Fingerprint()[:16])
-	from := i.src.File
+	from := i.src.Load().File
 	if from == "" {
 		from = "built-in defaults"
 	}
@@ -193,7 +193,7 @@ func (i *instance) announce(w io.Writer) {
 	if len(cfg.Agents) == 0 {
 		fmt.Fprintf(w, "crawlgate: %s\n", identityHint)
 	}
-	for _, warning := range i.src.Warnings {
+	for _, warning := range i.src.Load().Warnings {
 		fmt.Fprintf(w, "crawlgate: warning: %s\n", warning)
 	}
 }

@@ -25,7 +25,7 @@ import (
 // instance is one gate with everything it stands on: the one place where the packages meet.
 type instance struct {
 	cfg  atomic.Pointer[configs.Config]
-	src  *configs.Sources
+	src  atomic.Pointer[configs.Sources]
 	log  *slog.Logger
 	load func() (*configs.Config, *configs.Sources, error) // reads the configuration again
 
@@ -68,7 +68,8 @@ func (l *lateGate) FetchSitemap(ctx context.Context, r allowlist.SitemapRequest)
 
 // open takes the state folder and builds the gate. It listens on nothing yet. On an error nothing stays open.
 func openInstance(cfg *configs.Config, src *configs.Sources, log *slog.Logger) (_ *instance, err error) {
-	i := &instance{src: src, log: log, started: time.Now()}
+	i := &instance{log: log, started: time.Now()}
+	i.src.Store(src)
 	i.cfg.Store(cfg)
 	i.reloadAt.Store(time.Now().UnixNano())
 	defer func() {
@@ -359,7 +360,7 @@ func (i *instance) tryReload() error {
 	i.gate.Policy().Reload(cfg.Robots)
 	i.locks.SetRetain(longestLock(cfg))
 	i.dialer.Store(dialer)
-	i.src = src
+	i.src.Store(src)
 	i.cfg.Store(cfg)
 	i.recordConfig("reload")
 	return nil
