@@ -13,7 +13,10 @@ type question struct {
 
 // argsFor words the question for a waiter. The caller holds the shard.
 func (p *Pacer) argsFor(w *waiter, now int64) *args {
-	a := &args{Token: p.shared.token(), Rides: bit(w.kind.companion() && !w.own), Slow: us(w.slow), Wide: bit(w.part.wide)}
+	if w.token == "" {
+		w.token = p.shared.token()
+	}
+	a := &args{Token: w.token, Rides: bit(w.kind.companion() && !w.own), Slow: us(w.slow), Wide: bit(w.part.wide)}
 	a.of(&w.want)
 	if w.class == classRider {
 		a.Class, a.Prio, a.Parallel = int(classPage), 2, 1
@@ -42,6 +45,7 @@ func (p *Pacer) askFor(s *shard, k *entry, name string, q question) (next int64,
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := p.now()
+	w.token = ""
 	p.mirror(k, &rep, now)
 	p.requeue(k)
 	switch rep.status {

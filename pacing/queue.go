@@ -13,6 +13,7 @@ type waiter struct {
 	url       string
 	own       bool          // companions: own_turn
 	slow      time.Duration // the operator's gap
+	token     string        // with Redis: of a question whose answer may be lost
 	judged    bool          // with Redis: its forecast was looked at
 	stretched bool          // with Redis away: its gap counts for every instance
 	deadline  int64

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -286,6 +287,40 @@ func TestRedisWhenDownLocal(t *testing.T) {
 	mustRefuse(t, q, short, TurnTooFar) // given here while the server was away, and still out
 	held.Done(okay)
 	mustAcquire(t, q, shortGap("held.test")).Done(okay)
+}
+
+// TestRedisLostAnswer: who asks again because the answer was lost gets the same lease, not a wait for its end.
+func TestRedisLostAnswer(t *testing.T) {
+	t.Parallel()
+	p := instance(t, startRedis(t), nil)
+	p.shared.b = &deafBackend{backend: p.shared.b}
+	turn := mustAcquire(t, p, shortGap("h.test"))
+	if turn.Waited() > 3*time.Second {
+		t.Errorf("waited %v", turn.Waited())
+	}
+	rep, err := p.look("h.test", "")
+	if err != nil || rep.leases != 1 {
+		t.Errorf("%d leases, %v", rep.leases, err)
+	}
+	turn.Done(okay)
+	mustAcquire(t, p, shortGap("h.test")).Done(okay)
+	if s := p.Stats(); s.LeaseLost != 0 {
+		t.Errorf("%d leases lost", s.LeaseLost)
+	}
+}
+
+// deafBackend loses the first answer.
+type deafBackend struct {
+	backend
+	lost atomic.Bool
+}
+
+func (d *deafBackend) call(ctx context.Context, op, name string, a *args) (reply, error) {
+	rep, err := d.backend.call(ctx, op, name, a)
+	if op == "acquire" && d.lost.CompareAndSwap(false, true) {
+		return reply{}, errors.New("connection reset")
+	}
+	return rep, err
 }
 
 // TestRedisNowOrNotAtAll: a wait of 0 is not over before the store has answered.

@@ -233,6 +233,13 @@ local function outcome(granted)
 end
 
 if op == 'acquire' then
+  for _, l in ipairs(s.L) do -- asked before, but the answer was lost: the same lease, from now
+    if string.sub(l.t, 1, #r.token + 1) == r.token .. ':' then
+      l.s, l.l = now, cfg.ttl
+      save()
+      return reply(1, tonumber(string.sub(l.t, #r.token + 2)))
+    end
+  end
   if r.wide == 0 then
     s.dl = math.max(s.dl, r.delay)
     s.sl = r.slow
