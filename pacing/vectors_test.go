@@ -184,7 +184,7 @@ func (sc *scenario) run(t *testing.T, defaults map[string]any, open func(Config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(time.Until(epoch)) //nolint // virtual time
+	wait(time.Until(epoch))
 	pl := &player{t: t, epoch: epoch, grants: make(chan *flight, len(sc.Events)), flights: map[string]*flight{}, results: map[string]*result{}}
 	pl.p = open(c)
 	defer pl.p.Close()
