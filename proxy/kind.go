@@ -24,6 +24,14 @@ var browserNoise = map[string]bool{
 	"doh.opendns.com": true, "doh.cleanbrowsing.org": true,
 }
 
+// destinations are the values of Sec-Fetch-Dest for files and frames (Fetch, request destination), and empty. A
+// document is asked for by a navigation only.
+var destinations = map[string]bool{
+	"audio": true, "audioworklet": true, "embed": true, "empty": true, "font": true, "frame": true, "iframe": true, "image": true,
+	"json": true, "manifest": true, "object": true, "paintworklet": true, "report": true, "script": true, "serviceworker": true,
+	"sharedworker": true, "style": true, "track": true, "video": true, "webidentity": true, "worker": true, "xslt": true,
+}
+
 // kindOf is what a request is, and by which evidence. Kinds relax the pace only; allowlist, guard and robots.txt hold
 // for every one of them.
 type kindOf struct {
@@ -32,6 +40,7 @@ type kindOf struct {
 	class      string // finer word of a denial
 	detail     string
 	document   bool      // a document is asked for
+	frame      bool      // a page inside the page: it loads at its pace and is judged by its own robots.txt
 	thirdParty bool      // a file that another site's page loads
 	owner      *openPage // the page it belongs to
 	hop        *hop      // the redirect it follows
@@ -78,7 +87,7 @@ func (x *exchange) classify() kindOf {
 	}
 	switch {
 	case dest == "document" && mode == "navigate":
-		if site != "none" && referer != "" && h.Get("Sec-Fetch-User") == "" && k.hop == nil {
+		if x.profile.denies(kindScript) && site != "none" && referer != "" && h.Get("Sec-Fetch-User") == "" && k.hop == nil {
 			if x.g.pages.owner(session, referer, "", window) != nil {
 				k.denied, k.class = kindScript, "script_navigation"
 				k.detail = "A script of the page went to another page. The URL is recorded, so that it can be read in its own turn."
@@ -88,8 +97,11 @@ func (x *exchange) classify() kindOf {
 		return x.navigation(k, target, pacing.Render)
 	case dest == "":
 		return x.plain(k, target)
+	case !destinations[dest]: // nothing a browser sends: the stricter kind
+		return k
 	default: // a frame or a file of a page
-		k.document = dest == "iframe" || dest == "frame" || dest == "embed" || dest == "object"
+		k.frame = dest == "iframe" || dest == "frame"
+		k.document = k.frame || dest == "embed" || dest == "object"
 		return x.riding(k, x.g.pages.owner(session, referer, origin, window))
 	}
 }
@@ -110,9 +122,16 @@ func (x *exchange) navigation(k kindOf, target string, again pacing.Kind) kindOf
 func (x *exchange) plain(k kindOf, target string) kindOf {
 	h := x.in.Header
 	declared := h.Get("Crawlgate-Kind")
+	if h.Get("Sec-Fetch-Mode") != "" || h.Get("Sec-Fetch-Site") != "" || h.Get("Sec-Fetch-User") != "" {
+		declared = ""
+	}
 	switch declared {
 	case "subresource":
-		return x.riding(k, x.g.pages.owner(x.id.session, h.Get("Crawlgate-Page"), "", x.rules.Server.CompanionWindow))
+		if pg := x.g.pages.owner(x.id.session, h.Get("Crawlgate-Page"), "", x.rules.Server.CompanionWindow); pg != nil {
+			k.document = false
+			return x.riding(k, pg)
+		}
+		return k
 	case "sitemap":
 		k.kind, k.document = pacing.Sitemap, false
 		return k

@@ -427,7 +427,7 @@ func (x *exchange) query() policy.Query {
 	a := x.profile.Agent
 	return policy.Query{
 		URL: x.url, Agent: a.Name, Token: a.Token, Fallback: a.Fallback, StopOn: a.StopOn, Profile: x.profile.Robots,
-		CacheOnly: x.kind.thirdParty && x.profile.Robots.ThirdParty != "own",
+		CacheOnly: x.kind.thirdParty && !x.kind.frame && x.profile.Robots.ThirdParty != "own",
 		Wait:      x.maxWait(), Requester: &robotsAsker{x: x, listed: x.admitted.Listed},
 	}
 }
