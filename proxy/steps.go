@@ -383,6 +383,10 @@ func (x *exchange) allowed(ctx context.Context) *refusal {
 	done()
 	x.verdict = v
 	x.noteVerdict(v)
+	if v.FetchedAt.After(x.began) {
+		// Read for this request: a delay that changed moves those who wait, both ways.
+		x.g.pacer.SetDelay(x.host.Name, v.Delay)
+	}
 	if v.Allowed {
 		return nil
 	}

@@ -5,12 +5,19 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"crawlgate/allowlist"
 	"crawlgate/configs"
 	"crawlgate/pacing"
 	"crawlgate/policy"
 )
+
+// redisLog keeps the client library quiet: what fails is told by the packages that asked.
+type redisLog struct{}
+
+// Printf drops the message.
+func (redisLog) Printf(context.Context, string, ...any) {}
 
 // openRedis connects to the Redis that all instances share.
 func openRedis(cfg *configs.Config) (redis.UniversalClient, error) {
@@ -19,6 +26,10 @@ func openRedis(cfg *configs.Config) (redis.UniversalClient, error) {
 		return nil, usage("redis.url: not a URL like redis://user:password@host:6379/0")
 	}
 	opts.ContextTimeoutEnabled = true
+	opts.MaxRetries = -1 // a command that is sent twice would count as a lost lease; the pacer tries again itself
+	opts.DialerRetries = 1
+	opts.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	redis.SetLogger(redisLog{})
 	client := redis.NewClient(opts)
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
