@@ -201,7 +201,7 @@ func dash(b []byte) []byte {
 
 // hostName gives a host the form that it is counted by: lower case, no final dot, no port 80 or 443.
 func hostName[T string | []byte](raw T) string {
-	b := []byte(raw)
+	b := append([]byte(nil), raw...) // raw may be a piece of the line
 	if len(b) == 1 && b[0] == '-' {
 		return ""
 	}
