@@ -69,12 +69,6 @@ A running gate is told of a change and takes it up at once.`,
 	cmd.PersistentFlags().StringVar(&f.stateDir, "state-dir", "", "`DIR` that holds keys/ (default: state_dir of the configuration)")
 	cmd.AddCommand(newKeysNewCmd(a, f), newKeysListCmd(a, f), newKeysRotateCmd(a, f), newKeysRetireCmd(a, f),
 		newKeysDirectoryCmd(a, f), newKeysCardCmd(a, f))
-	for _, sub := range cmd.Commands() {
-		switch sub.Name() {
-		case "new", "rotate", "retire":
-			sub.PostRunE = func(cmd *cobra.Command, _ []string) error { return f.tellRunning(cmd.Context(), a) }
-		}
-	}
 	return cmd
 }
 
@@ -96,40 +90,33 @@ With --out the key is written to FILE, which must not exist, and nothing in
 state_dir changes: for secrets that are mounted and named in agents[].key_file.`,
 		Example: "  crawlgate keys new --agent example\n  crawlgate keys new --out bot-key.pem",
 		Args:    cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			var made sign.KeyInfo
-			var err error
-			hint := ""
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			if out != "" {
-				made, err = sign.NewFile(out)
-			} else {
-				var k sign.Keyring
-				if k, err = f.keyring(a); err != nil {
-					return err
+				made, err := sign.NewFile(out)
+				if err != nil {
+					return keysError(err)
 				}
-				made, err = k.New(f.agent)
-				if agent, aerr := k.Agent(f.agent); aerr == nil && agent.SignatureAgent == "" {
-					hint = "requests stay unsigned until agent " + agent.Name + " has a signature_agent\n"
-				}
+				return f.printMade(a, made)
 			}
+			k, err := f.keyring(a)
+			if err != nil {
+				return err
+			}
+			made, err := k.New(f.agent)
 			if err != nil {
 				return keysError(err)
 			}
-			if f.asJSON {
-				return keysJSON(a, made)
+			if err := f.printMade(a, made); err != nil {
+				return err
 			}
-			jwk, err := json.Marshal(made.JWK)
-			if err != nil {
-				return fail("%v", err)
+			if _, err := tellRunning(cmd.Context(), k.StateDir); err != nil || f.asJSON {
+				return err
 			}
-			state := ""
-			if made.State != "" {
-				state = " (" + made.State + ")"
+			if agent, err := k.Agent(f.agent); err == nil && agent.SignatureAgent == "" {
+				fmt.Fprintf(a.stderr, "requests stay unsigned until agent %s has a signature_agent\n", agent.Name)
 			}
-			fmt.Fprintf(a.stdout, "key   %s%s\nfile  %s\njwk   %s\n", made.ID, state, made.File, jwk)
-			fmt.Fprint(a.stderr, hint)
 			if !made.NextAt.IsZero() {
-				fmt.Fprintf(a.stderr, "once a running gate has reloaded, others see it; %s is possible from %s\n", made.Next, keyTime(made.NextAt))
+				fmt.Fprintf(a.stderr, "it is published but signs nothing yet; %s is possible from %s\n", made.Next, keyTime(made.NextAt))
 			}
 			return nil
 		},
@@ -137,6 +124,23 @@ state_dir changes: for secrets that are mounted and named in agents[].key_file.`
 	f.add(cmd)
 	cmd.Flags().StringVar(&out, "out", "", "write the key to `FILE` instead of state_dir")
 	return cmd
+}
+
+// printMade tells of a new key all that may be told.
+func (f *keysFlags) printMade(a *app, made sign.KeyInfo) error {
+	if f.asJSON {
+		return keysJSON(a, made)
+	}
+	jwk, err := json.Marshal(made.JWK)
+	if err != nil {
+		return fail("%w", err)
+	}
+	state := ""
+	if made.State != "" {
+		state = " (" + made.State + ")"
+	}
+	_, err = fmt.Fprintf(a.stdout, "key   %s%s\nfile  %s\njwk   %s\n", made.ID, state, made.File, jwk)
+	return err
 }
 
 func newKeysListCmd(a *app, f *keysFlags) *cobra.Command {
@@ -226,7 +230,7 @@ verifier has had the chance to see the new key: publish.max_age and a day.
 Exit status: 0 done, 1 refused or failed, 2 wrong usage.`,
 		Example: "  crawlgate keys rotate --agent example\n  crawlgate keys rotate --now poqkLGiymh_W0uP6PZFw-dvez3QJT5SolqXBCW38r0U",
 		Args:    cobra.MaximumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			k, err := f.keyring(a)
 			if err != nil {
 				return err
@@ -236,10 +240,22 @@ Exit status: 0 done, 1 refused or failed, 2 wrong usage.`,
 				return keysError(err)
 			}
 			if f.asJSON {
-				return keysJSON(a, []sign.KeyInfo{active, retiring})
+				err = keysJSON(a, []sign.KeyInfo{active, retiring})
+			} else {
+				_, err = fmt.Fprintf(a.stdout, "active    %s\nretiring  %s\n", active.ID, retiring.ID)
 			}
-			fmt.Fprintf(a.stdout, "active    %s\nretiring  %s\n", active.ID, retiring.ID)
-			fmt.Fprintf(a.stderr, "a running gate signs with it after its next reload; retire is possible from %s\n", keyTime(retiring.NextAt))
+			if err != nil {
+				return err
+			}
+			told, err := tellRunning(cmd.Context(), k.StateDir)
+			if err != nil || f.asJSON {
+				return err
+			}
+			from := "a gate on this state folder signs with the active key from its next start"
+			if told {
+				from = "the running gate signs with the active key from now on"
+			}
+			fmt.Fprintf(a.stderr, "%s; retire is possible from %s\n", from, keyTime(retiring.NextAt))
 			return nil
 		},
 	}
@@ -261,7 +277,7 @@ publish.max_age and a day after it stopped signing.
 Exit status: 0 done, 1 refused or failed, 2 wrong usage.`,
 		Example: "  crawlgate keys retire\n  crawlgate keys retire --now poqkLGiymh_W0uP6PZFw-dvez3QJT5SolqXBCW38r0U",
 		Args:    cobra.MaximumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			k, err := f.keyring(a)
 			if err != nil {
 				return err
@@ -271,9 +287,14 @@ Exit status: 0 done, 1 refused or failed, 2 wrong usage.`,
 				return keysError(err)
 			}
 			if f.asJSON {
-				return keysJSON(a, gone)
+				err = keysJSON(a, gone)
+			} else {
+				_, err = fmt.Fprintf(a.stdout, "retired  %s\n", gone.ID)
 			}
-			_, err = fmt.Fprintf(a.stdout, "retired  %s\n", gone.ID)
+			if err != nil {
+				return err
+			}
+			_, err = tellRunning(cmd.Context(), k.StateDir)
 			return err
 		},
 	}
@@ -380,18 +401,19 @@ func keysJSON(a *app, v any) error {
 	return e.Encode(v)
 }
 
+// reloadPatience bounds the wait for a running gate to take up changed keys.
+const reloadPatience = 30 * time.Second
+
 // tellRunning has the gate that holds the state folder read its keys again. Without one there is nobody to tell.
-func (f *keysFlags) tellRunning(ctx context.Context, a *app) error {
-	k, err := f.keyring(a)
+func tellRunning(ctx context.Context, stateDir string) (told bool, err error) {
+	c, err := dialControl(stateDir)
 	if err != nil {
-		return err
+		return false, nil //nolint:nilerr // no gate runs
 	}
-	c, err := dialControl(k.StateDir)
-	if err != nil {
-		return nil //nolint:nilerr // no gate runs
-	}
+	ctx, cancel := context.WithTimeout(ctx, reloadPatience)
+	defer cancel()
 	if err := c.do(ctx, http.MethodPost, "/reload", nil, nil); err != nil {
-		return fail("the key is changed, but the running gate did not take it up: %w", err)
+		return false, fail("the key is changed, but the running gate did not take it up: %w", err)
 	}
-	return nil
+	return true, nil
 }

@@ -65,7 +65,7 @@ func TestKeysLife(t *testing.T) {
 	}
 	expect(`(?s)^AGENT +KEY +STATE +AGE +NEXT\nexample +\S{43} +active +0m +-\nexample +`+second.ID+` +published +0m +rotate from \d{4}-\d\d-\d\d \d\d:\d\d UTC\n$`, `^$`, 0, "list")
 	expect(`^$`, `^crawlgate: rotate of key `+second.ID+` is possible from \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\n$`, 1, "rotate")
-	expect(`^active    `+second.ID+`\nretiring  \S{43}\n$`, `reload`, 0, "rotate", "--now", second.ID)
+	expect(`^active    `+second.ID+`\nretiring  \S{43}\n$`, `^a gate on this state folder signs with the active key from its next start; retire is possible from`, 0, "rotate", "--now", second.ID)
 	expect(`^$`, `retire of key \S{43} is possible from`, 1, "retire")
 	expect(`^$`, `is active; rotate`, 1, "retire", "--now", second.ID)
 	expect(`^retired  \S{43}\n$`, `^$`, 0, "retire", "--now")
