@@ -203,6 +203,12 @@ $`)
 	apart(t, o.pages(), 1500*time.Millisecond)
 	agentOnly(t, o.arrivals())
 	// What was run can be asked about afterwards.
+	if r := g.cli(t, "why", o.url("/private/x")); r.code != 0 || !strings.Contains(r.out, "robots-disallow") || !strings.Contains(r.out, "Disallow: /private/") {
+		t.Errorf("%+v", r)
+	}
+	if r := g.cli(t, "jobs", "list"); r.code != 0 || !strings.Contains(r.out, "job42") {
+		t.Errorf("%+v", r)
+	}
 	if r := g.cli(t, "check", o.url("/private/x")); r.code != 3 || !strings.Contains(r.out, "Disallow: /private/") {
 		t.Errorf("%+v", r)
 	}
