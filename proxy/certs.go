@@ -75,13 +75,13 @@ func (c *certs) leaf(host string) (*tls.Certificate, error) {
 	c.mu.Unlock()
 
 	m.cert, m.err = c.mint(host)
-	if m.err == nil {
-		c.cache.SetWithTTL(host, m.cert, 1, leafCacheTTL)
+	close(m.done)
+	if m.err == nil && c.cache.SetWithTTL(host, m.cert, 1, leafCacheTTL) {
+		c.cache.Wait() // until it is there, late comers find the signing
 	}
 	c.mu.Lock()
 	delete(c.flight, host)
 	c.mu.Unlock()
-	close(m.done)
 	return m.cert, m.err
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 // fetches builds a request of a fetcher that has these pages open (they answered 200) and was just sent to these targets.
-func fetches(t *testing.T, method, target string, fields, pagesOpen, redirectedTo []string) *exchange {
+func fetches(t testing.TB, method, target string, fields, pagesOpen, redirectedTo []string) *exchange {
 	t.Helper()
 	u, host, port, err := guard.ParseURL(target)
 	must(t, err)

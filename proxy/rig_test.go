@@ -17,6 +17,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -34,6 +35,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if spec := os.Getenv("CRAWLGATE_BENCH_IDLE"); spec != "" {
+		idleFetchers(spec) // a benchmark's fetchers, in a process of their own
+		return
+	}
 	goleak.VerifyTestMain(m,
 		goleak.IgnoreTopFunction("github.com/dgraph-io/ristretto/v2.(*defaultPolicy[...]).processItems"),
 		goleak.IgnoreTopFunction("github.com/dgraph-io/ristretto/v2.(*Cache[...]).processItems"),
@@ -61,7 +66,8 @@ type rig struct {
 	events []*audit.Event
 	added  chan struct{}
 
-	seconds int // second requests on one connection of a bare site
+	quiet   bool // keeps no events: for benchmarks
+	seconds int  // second requests on one connection of a bare site
 }
 
 // rigOptions change the rig before it is built.
@@ -118,9 +124,10 @@ func must(t testing.TB, err error) {
 
 // origin is one site.
 type origin struct {
-	name string
-	port int
-	srv  *http.Server
+	name   string
+	port   int
+	srv    *http.Server
+	forget bool // keeps no requests: for benchmarks
 
 	mu    sync.Mutex
 	seen  []*http.Request // requests as they arrived, robots.txt apart
@@ -173,9 +180,11 @@ func (r *rig) originOf(name string, protos []string, robots string, h http.Handl
 			_, _ = io.WriteString(w, robots)
 			return
 		}
-		o.mu.Lock()
-		o.seen = append(o.seen, req.Clone(context.Background()))
-		o.mu.Unlock()
+		if !o.forget {
+			o.mu.Lock()
+			o.seen = append(o.seen, req.Clone(context.Background()))
+			o.mu.Unlock()
+		}
 		h(w, req)
 	})}
 	if protos != nil {
@@ -241,6 +250,9 @@ func (r *rig) start(o rigOptions) *rig {
 	r.audit, err = audit.Open(ac, r.dir, log)
 	must(t, err)
 	cancel := r.audit.Subscribe(func(e *audit.Event) {
+		if r.quiet {
+			return
+		}
 		r.mu.Lock()
 		r.events = append(r.events, e)
 		r.mu.Unlock()
