@@ -162,20 +162,19 @@ func (x *exchange) explainWhere(ctx context.Context, e *Explanation) *refusal {
 	if x.profile.Agent.Missing && !x.loopbackTarget() {
 		return &refusal{code: IdentityMissing}
 	}
+	if x.g.ledger != nil {
+		if l, ok := x.g.ledger.Get(x.host.Name); ok {
+			e.Ledger = l.Action + " since " + l.When.UTC().Format(time.DateOnly) + " " + l.Reason
+		}
+	}
+	if no := x.stopped(); no != nil {
+		return no
+	}
 	if err := x.g.guard().CheckPort(x.host, x.port); err != nil {
 		return refusalFor(err)
 	}
 	if err := x.g.guard().CheckHost(x.host, x.port); err != nil {
 		return refusalFor(err)
-	}
-	if x.g.ledger != nil {
-		if l, ok := x.g.ledger.Get(x.host.Name); ok {
-			e.Ledger = l.Action + " since " + l.When.UTC().Format(time.DateOnly) + " " + l.Reason
-			if l.Action == allowlist.ActionStop {
-				return &refusal{code: SiteStopped, class: "ledger", detail: stopDetail(l)}
-			}
-			x.slow = l.Gap
-		}
 	}
 	x.request = x.allowRequest()
 	x.request.Peek = true

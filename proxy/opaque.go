@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"time"
 
-	"crawlgate/allowlist"
 	"crawlgate/audit"
 	"crawlgate/pacing"
 	"crawlgate/policy"
@@ -77,13 +76,8 @@ func (x *exchange) opaqueAllowed(ctx context.Context) *refusal {
 	if err := x.g.guard().CheckHost(x.host, x.port); err != nil {
 		return refusalFor(err)
 	}
-	if x.g.ledger != nil {
-		if e, ok := x.g.ledger.Get(x.host.Name); ok {
-			if e.Action == allowlist.ActionStop {
-				return &refusal{code: SiteStopped, class: "ledger"}
-			}
-			x.slow = e.Gap
-		}
+	if no := x.stopped(); no != nil {
+		return no
 	}
 	u, _ := urlOf("https", x.host, x.port)
 	x.request = allowRequestFor(x, u)

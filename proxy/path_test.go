@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"crawlgate/allowlist"
 )
 
 func hello(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }
@@ -76,5 +78,49 @@ func TestRefusalInside(t *testing.T) {
 	ev := r.eventOf(resp.Header.Get("Crawlgate-Request-Id"))
 	if ev.Decision != "refused" || ev.Sent || ev.Rule.Line != 2 || ev.Robots.SHA256 == "" {
 		t.Errorf("event %+v", ev)
+	}
+}
+
+// The operator's stop answers before anything else: before the address, the list and robots.txt.
+func TestStopComesFirst(t *testing.T) {
+	r := newRig(t)
+	o := r.origin("stopped.test", false, "User-agent: *\nDisallow: /\n", hello)
+	r.start(rigOptions{})
+	for _, host := range []string{"stopped.test", "10.0.0.9"} {
+		if _, err := r.ledger.Stop(allowlist.Entry{Host: host, Reason: "owner's mail"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, u := range []string{o.url("http", "/"), "http://10.0.0.9/", "http://10.0.0.9:25/"} {
+		resp, body := r.get(r.client(false), u)
+		if resp.Header.Get("Crawlgate-Reason") != "site-stopped" || !strings.Contains(body, "owner's mail") {
+			t.Errorf("%s: %d %s", u, resp.StatusCode, body)
+		}
+	}
+	if o.robot+len(o.requests()) != 0 {
+		t.Error("the site was asked")
+	}
+}
+
+// In report-only mode what the rules refuse goes out and is noted; addresses, ports and stops are enforced all the same.
+func TestReportOnly(t *testing.T) {
+	r := newRig(t)
+	o := r.origin("report.test", false, "User-agent: *\nDisallow: /private/\n", hello)
+	r.start(rigOptions{rules: func(ru *Rules) { ru.Enforce = false }})
+	resp, _ := r.get(r.client(false), o.url("http", "/private/x"))
+	if resp.StatusCode != 200 {
+		t.Fatalf("got %d", resp.StatusCode)
+	}
+	if ev := r.eventOf(resp.Header.Get("Crawlgate-Request-Id")); ev.WouldDeny != "robots-disallow" || ev.Decision != "forwarded" {
+		t.Errorf("event %+v", ev)
+	}
+	resp, _ = r.get(r.client(false), o.url("http", "/a"), "Sec-Purpose", "prefetch")
+	if ev := r.eventOf(resp.Header.Get("Crawlgate-Request-Id")); resp.StatusCode != 200 || ev.WouldDeny != "kind-denied" {
+		t.Errorf("prefetch: %d %+v", resp.StatusCode, ev)
+	}
+	for u, code := range map[string]string{"http://10.0.0.1/": "address-denied", "http://report.test:25/": "port-denied"} {
+		if resp, _ := r.get(r.client(false), u); resp.Header.Get("Crawlgate-Reason") != code {
+			t.Errorf("%s: %q", u, resp.Header.Get("Crawlgate-Reason"))
+		}
 	}
 }

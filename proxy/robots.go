@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"time"
 
-	"crawlgate/allowlist"
 	"crawlgate/audit"
 	"crawlgate/pacing"
 	"crawlgate/policy"
@@ -75,10 +74,8 @@ func (x *exchange) fetchRobots(ctx context.Context, r policy.FetchRequest) (_ *p
 	if err := x.g.guard().CheckHost(host, port); err != nil {
 		return nil, err
 	}
-	if x.g.ledger != nil {
-		if e, ok := x.g.ledger.Get(host.Name); ok && e.Action == allowlist.ActionStop {
-			return nil, &refusal{code: SiteStopped, class: "ledger", detail: stopDetail(e)}
-		}
+	if no := x.stopped(); no != nil {
+		return nil, no
 	}
 	if x.profile.Pacing.Mode != pacing.ModeNone {
 		req := x.pacingRequest()

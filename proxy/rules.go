@@ -110,7 +110,7 @@ func (r *Rules) compile() *Rules {
 	for _, c := range r.Clients {
 		r.byName[c.Name] = c
 	}
-	r.open = &Client{Name: "default", Enforce: true, Fields: true}
+	r.open = &Client{Name: "default", Enforce: true}
 	if r.Default != nil {
 		r.open.Profiles = []*Profile{r.Default}
 		// Without clients the operator alone uses the gate: every profile of the file is theirs.

@@ -175,11 +175,16 @@ func (x *exchange) setTarget(u *url.URL, h guard.Host, port uint16) {
 
 // where is step 3.
 func (x *exchange) where(ctx context.Context) *refusal {
-	// A noise request of a browser is answered before anything is looked up for it.
 	x.kind = x.classify()
 	x.ev.Kind = x.kind.name()
+	if no := x.stopped(); no != nil {
+		return no
+	}
+	// A noise request of a browser is answered before anything is looked up for it.
 	if x.kind.denied != "" && x.profile.denies(x.kind.denied) && !(x.kind.denied == kindNoise && x.named()) {
-		return &refusal{code: KindDenied, class: x.kind.class, detail: x.kind.detail}
+		if no := x.unlessReporting(&refusal{code: KindDenied, class: x.kind.class, detail: x.kind.detail}); no != nil {
+			return no
+		}
 	}
 	if x.profile.Agent.Missing && !x.loopbackTarget() {
 		return &refusal{code: IdentityMissing, detail: "No agent is configured, so nothing leaves for other hosts than loopback. " +
@@ -201,9 +206,31 @@ func (x *exchange) where(ctx context.Context) *refusal {
 		return no
 	}
 	if no := x.hops(); no != nil {
-		return no
+		if no = x.unlessReporting(no); no != nil {
+			return no
+		}
 	}
-	return x.jobAllows()
+	if no := x.jobAllows(); no != nil {
+		return x.unlessReporting(no)
+	}
+	return nil
+}
+
+// stopped asks the operator's ledger: a stop answers before anything else and touches no network; a slow entry is kept
+// for the turn.
+func (x *exchange) stopped() *refusal {
+	if x.g.ledger == nil {
+		return nil
+	}
+	e, ok := x.g.ledger.Get(x.host.Name)
+	if !ok {
+		return nil
+	}
+	if e.Action == allowlist.ActionStop {
+		return &refusal{code: SiteStopped, class: "ledger", detail: stopDetail(e)}
+	}
+	x.slow = e.Gap
+	return nil
 }
 
 // named tells whether the client's own sites name the host, which switches the list of browser noise off for it.
@@ -273,19 +300,11 @@ func (x *exchange) bodyless() bool {
 	return x.empty
 }
 
-// listed asks the address of a literal, the operator's ledger and the client's list, in this order; none of them
+// listed asks the address of a literal and the client's list, in this order; only a sitemap that was not read yet
 // touches the network.
 func (x *exchange) listed(ctx context.Context) *refusal {
 	if err := x.g.guard().CheckHost(x.host, x.port); err != nil {
 		return refusalFor(err)
-	}
-	if x.g.ledger != nil {
-		if e, ok := x.g.ledger.Get(x.host.Name); ok {
-			if e.Action == allowlist.ActionStop {
-				return &refusal{code: SiteStopped, class: "ledger", detail: stopDetail(e)}
-			}
-			x.slow = e.Gap
-		}
 	}
 	x.request = x.allowRequest()
 	a, err := x.g.list.CheckContext(ctx, x.request)

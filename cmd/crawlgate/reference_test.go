@@ -75,7 +75,7 @@ func reference(t *testing.T) []byte {
 		{"Crawlgate-Indexing", "answers of sites", "`noindex`, `nofollow` as the page asks"},
 		{"Proxy-Status", "answers of crawlgate itself", "RFC 9209: `crawlgate; error=...; details=\"CODE: ...\"`"},
 		{"Retry-After", "answers of crawlgate itself", "where waiting helps"},
-		{"Crawlgate-Profile", "requests", "profile to fetch by; only for clients with `fields: true`, or without clients"},
+		{"Crawlgate-Profile", "requests", "profile to fetch by; only for clients with `fields: true`"},
 		{"Crawlgate-Job", "requests", "`ID` or `ID;max-pages=N`; as above"},
 		{"Crawlgate-Kind", "requests", "`page`, `subresource` or `sitemap`; only without Sec-Fetch fields"},
 		{"Crawlgate-Page", "requests", "URL of the page a file belongs to"},
