@@ -305,7 +305,7 @@ func (t *tableWriter) violations() {
 			rule = "could not be read" + since(v.Version) + ": everything is forbidden"
 		}
 		t.b.WriteString(t.ink(inkRed, fmt.Sprintf("%9s", Group(v.Requests))) + "  ")
-		t.textAt(11, 15, where+rule)
+		t.textAt(11, 13, where+rule)
 		var examples []string
 		for _, e := range v.Examples {
 			examples = append(examples, cut(e, max(t.width-17, 20)))
