@@ -46,8 +46,9 @@ type Options struct {
 	IPRanges func() []netip.Addr
 	// About is the rendered crawler page.
 	About func() (html []byte, ok bool)
-	// Card is the Signature Agent Card as JSON.
-	Card func() ([]byte, bool)
+	// Card is the Signature Agent Card as JSON, of the agent whose keys the Host
+	// of the request publishes.
+	Card func(host string) ([]byte, bool)
 
 	// Ready lists what must hold before traffic is sent here.
 	Ready func() []Check

@@ -43,9 +43,9 @@ func (s *Server) serveDirectory(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (s *Server) serveCard(w http.ResponseWriter, _ *http.Request) error {
+func (s *Server) serveCard(w http.ResponseWriter, r *http.Request) error {
 	if s.o.Card != nil {
-		if card, ok := s.o.Card(); ok {
+		if card, ok := s.o.Card(r.Host); ok {
 			forAll(w.Header())
 			w.Header().Set("Content-Type", "application/json")
 			_, err := w.Write(card)

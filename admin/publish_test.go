@@ -114,7 +114,7 @@ func published(t *testing.T, change func(*Options)) *Server {
 			w.Header().Set("Content-Type", "application/http-message-signatures-directory+json")
 			_, _ = io.WriteString(w, "{\"keys\":[]}")
 		})
-		o.Card = func() ([]byte, bool) { return []byte(`{"client_name":"ExampleBot"}`), true }
+		o.Card = func(string) ([]byte, bool) { return []byte(`{"client_name":"ExampleBot"}`), true }
 		o.About = func() ([]byte, bool) { return []byte("<!doctype html><title>About</title>"), true }
 		o.IPRanges = func() []netip.Addr { return []netip.Addr{netip.MustParseAddr("192.0.2.7")} }
 		if change != nil {

@@ -257,7 +257,7 @@ func TestSecurityHeaders(t *testing.T) {
 		o.CAPEM = func() []byte { return []byte(testCert) }
 		o.IPRanges = func() []netip.Addr { return []netip.Addr{netip.MustParseAddr("192.0.2.7")} }
 		o.About = func() ([]byte, bool) { return []byte("<!doctype html>"), true }
-		o.Card = func() ([]byte, bool) { return []byte("{}"), true }
+		o.Card = func(string) ([]byte, bool) { return []byte("{}"), true }
 		o.Ledger = new(fakeLedger)
 		o.Explain = func(context.Context, string, string, string, time.Time) (any, error) { return "ok", nil }
 		o.RobotsFile = func(string) ([]byte, bool) { return []byte("User-agent: *"), true }

@@ -1,5 +1,7 @@
 package configs
 
+import "strconv"
+
 // RestartOnly names the keys that differ and cannot change while crawlgate runs: a reload with any of them is refused.
 func RestartOnly(old, next *Config) []string {
 	var keys []string
@@ -11,6 +13,9 @@ func RestartOnly(old, next *Config) []string {
 		{"admin.listen", old.Admin.Listen, next.Admin.Listen},
 		{"state_dir", old.StateDir, next.StateDir},
 		{"redis.url", old.Redis.URL, next.Redis.URL},
+		{"publish.listen", old.Publish.Listen, next.Publish.Listen},
+		{"publish.serve_root", strconv.FormatBool(old.Publish.ServeRoot), strconv.FormatBool(next.Publish.ServeRoot)},
+		{"publish.ignore_host", strconv.FormatBool(old.Publish.IgnoreHost), strconv.FormatBool(next.Publish.IgnoreHost)},
 	} {
 		if k.was != k.will {
 			keys = append(keys, k.key)

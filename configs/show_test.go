@@ -254,7 +254,8 @@ func TestRestartOnly(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 	b.Listen, b.Admin.Listen, b.StateDir, b.Redis.URL = "x", "x", "x", "x"
-	if got, want := RestartOnly(a, b), []string{"listen", "admin.listen", "state_dir", "redis.url"}; !reflect.DeepEqual(got, want) {
+	b.Publish.Listen, b.Publish.ServeRoot, b.Publish.IgnoreHost = "x", false, true
+	if got, want := RestartOnly(a, b), []string{"listen", "admin.listen", "state_dir", "redis.url", "publish.listen", "publish.serve_root", "publish.ignore_host"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }

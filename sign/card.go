@@ -42,6 +42,27 @@ type cardBot struct {
 	KnownURLs       []string `json:"known-urls"`
 }
 
+// CardAgent is the agent whose card is shown under a Host: the first whose directory is on it. A Host that is no agent's,
+// as behind a TLS terminator that rewrites it or on the operator's own listener, is shown the first agent's.
+func CardAgent(agents []Agent, p PublishConfig, host string) (Agent, bool) {
+	authority, err := normalAuthority(host)
+	var first *Agent
+	for i, a := range agents {
+		switch d := directoryAuthority(a.SignatureAgent, p); {
+		case a.SignatureAgent == "" || d == "":
+			continue
+		case err == nil && d == authority:
+			return a, true
+		case first == nil:
+			first = &agents[i]
+		}
+	}
+	if first == nil {
+		return Agent{}, false
+	}
+	return *first, true
+}
+
 // Card is the Signature Agent Card of an agent (draft-meunier-webbotauth-registry-04), one line of JSON. client_id equals
 // the URL of the card byte for byte; the keys are given by jwks_uri.
 func Card(a Agent, p PublishConfig, f CardFacts) ([]byte, error) {

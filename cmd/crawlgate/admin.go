@@ -227,20 +227,19 @@ func (i *instance) about() ([]byte, bool) {
 	return b, true
 }
 
-func (i *instance) card() ([]byte, bool) {
+// card is the signature agent card of the agent that a Host belongs to.
+func (i *instance) card(host string) ([]byte, bool) {
 	cfg := i.cfg.Load()
-	for _, a := range cfg.SignAgents() {
-		if a.SignatureAgent == "" {
-			continue
-		}
-		b, err := sign.Card(a, cfg.Publish, cardFacts(cfg, a.Name))
-		if err != nil {
-			i.log.Warn("no signature agent card", "error", err)
-			return nil, false
-		}
-		return b, true
+	a, ok := sign.CardAgent(cfg.SignAgents(), cfg.Publish, host)
+	if !ok {
+		return nil, false
 	}
-	return nil, false
+	b, err := sign.Card(a, cfg.Publish, cardFacts(cfg, a.Name))
+	if err != nil {
+		i.log.Warn("no signature agent card", "error", err)
+		return nil, false
+	}
+	return b, true
 }
 
 // live is the snapshot behind the page.
