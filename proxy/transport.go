@@ -118,6 +118,9 @@ type noBody struct{}
 func (noBody) Read([]byte) (int, error) { return 0, errEOF }
 func (noBody) Close() error             { return nil }
 
+// WriteTo keeps the Transport from taking a buffer of 32 KiB to copy nothing.
+func (noBody) WriteTo(io.Writer) (int64, error) { return 0, nil }
+
 // empty makes a request one without content. Methods that the Transport never repeats by itself get no body at all,
 // so that they carry Content-Length: 0; the others get noBody, and identity tells the Transport not to guess whether
 // there is something to read.
