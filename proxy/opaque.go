@@ -9,6 +9,7 @@ import (
 	"crawlgate/audit"
 	"crawlgate/pacing"
 	"crawlgate/policy"
+	"crawlgate/proxy/guard"
 )
 
 // serveOpaque passes a tunnel on without decryption, for hosts of intercept.tunnel_hosts only. What can be judged
@@ -37,6 +38,7 @@ func (g *Gate) serveOpaque(t *tunnel, tc *tunnelConn) {
 		}
 		x.turn = turn
 		x.ev.TurnWaitMS = turn.Waited().Milliseconds()
+		x.noteOwed(turn)
 	}
 	if err := g.audit.Ready(); err != nil {
 		x.refuseLater(&refusal{code: AuditUnavailable, err: err})
@@ -51,10 +53,9 @@ func (g *Gate) serveOpaque(t *tunnel, tc *tunnelConn) {
 	defer up.Close()
 	x.outcome.Sent, x.outcome.Status = true, 200
 	x.ev.Sent, x.ev.SentAt, x.ev.Decision, x.ev.Sig.State = true, time.Now(), audit.Forwarded, "tunnel"
-	if a, ok := up.(interface{ RemoteAddr() net.Addr }); ok {
-		if ta, ok := a.RemoteAddr().(*net.TCPAddr); ok {
-			x.ev.SetUpstream(ta.AddrPort(), nil)
-		}
+	if gc, ok := up.(*guard.Conn); ok {
+		x.ev.SetUpstream(gc.Remote(), gc.Resolved())
+		x.ev.Exception = gc.Exception()
 	}
 	_ = tc.SetDeadline(time.Time{})
 	done := g.drain.relay(tc)

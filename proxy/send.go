@@ -221,7 +221,7 @@ func (x *exchange) observe(resp *http.Response) {
 	ev.ContentType = h.Get("Content-Type")
 	ev.RobotsTag = strings.Join(h["X-Robots-Tag"], ", ")
 	ev.Indexing = policy.IndexingDirectives(h, x.profile.Agent.Token)
-	ev.RetryAfterS = retryAfterSeconds(h.Get("Retry-After"))
+	ev.RetryAfterS = retryAfterSeconds(h)
 	ev.AcceptSignature = h.Get("Accept-Signature") != ""
 	ev.RateLimit = strings.Join(append(h["Ratelimit"], h["Ratelimit-Policy"]...), ", ")
 	ev.Signals = x.g.policy.ObserveResponse(x.query(), resp.StatusCode, h)
@@ -265,8 +265,9 @@ func (x *exchange) endTurn() {
 	}
 }
 
-func retryAfterSeconds(v string) int64 {
-	v = textproto.TrimString(v)
+// retryAfterSeconds reads Retry-After; a date counts from the answer's own Date, as it does for the turns.
+func retryAfterSeconds(h http.Header) int64 {
+	v := textproto.TrimString(h.Get("Retry-After"))
 	if v == "" {
 		return 0
 	}
@@ -274,7 +275,11 @@ func retryAfterSeconds(v string) int64 {
 		return max(0, n)
 	}
 	if t, err := http.ParseTime(v); err == nil {
-		return max(0, int64(time.Until(t)/time.Second))
+		from := time.Now()
+		if d, err := http.ParseTime(textproto.TrimString(h.Get("Date"))); err == nil {
+			from = d
+		}
+		return max(0, int64(t.Sub(from)/time.Second))
 	}
 	return 0
 }
