@@ -180,7 +180,7 @@ func TestRunVariables(t *testing.T) {
 // TestRunSummary: what went out, what did not and why, in words; curl needs nothing but the variables.
 func TestRunSummary(t *testing.T) {
 	t.Parallel()
-	o := newOrigin(t, tlsH2, func(o *origin) { o.robots = "User-agent: *\nDisallow: /private/\nCrawl-delay: 1.5\n" }, "site.test")
+	o := newOrigin(t, tlsH2, func(o *origin) { o.robots = "User-agent: *\nDisallow: /private/\nCrawl-delay: 4\n" }, "site.test")
 	g := idle(t, gateConfig{origins: []*origin{o}, hosts: []string{"10.0.0.7 lan.test"}})
 	script := fmt.Sprintf("curl -sS %s; curl -sS %s; curl -sS -o /dev/null %s; curl -sS -o /dev/null https://lan.test/; curl -sS -o /dev/null %s",
 		o.url("/a"), o.url("/b"), o.url("/private/x"), o.url("/private/y"))
@@ -189,7 +189,7 @@ func TestRunSummary(t *testing.T) {
 crawlgate: 5 requests to 2 hosts: 2 sent, 3 refused
   robots-disallow +2 +site\.test \(line 2: Disallow: /private/\)
   address-denied +1 +lan\.test -> 10\.0\.0\.7 \(addr_private\)
-  waited for turns  [1-9][0-9.]*m?s +site\.test is asked once per 1\.5s \(crawl-delay\)
+  waited for turns  [1-9][0-9.]*m?s +site\.test is asked once per 4s \(crawl-delay\)
   each one: crawlgate why URL
 $`)
 	if r.code != 0 || r.out != "<title>page /a</title>\n<title>page /b</title>\n" || !want.MatchString(r.err) {
@@ -200,7 +200,7 @@ $`)
 			t.Errorf("%+v", e)
 		}
 	}
-	apart(t, o.pages(), 1500*time.Millisecond)
+	apart(t, o.pages(), 4*time.Second)
 	agentOnly(t, o.arrivals())
 	// What was run can be asked about afterwards.
 	if r := g.cli(t, "why", o.url("/private/x")); r.code != 0 || !strings.Contains(r.out, "robots-disallow") || !strings.Contains(r.out, "Disallow: /private/") {
