@@ -41,20 +41,21 @@ type exchange struct {
 	host guard.Host
 	port uint16
 
-	kind      kindOf
-	admitted  allowlist.Admission
-	request   allowlist.Request
-	verdict   policy.Verdict
-	slow      time.Duration // the ledger's gap, 0: none
-	ticket    *pacing.Ticket
-	turn      *pacing.Turn
-	wire      *wireLog // what the transport saw
-	outcome   pacing.Outcome
-	page      *openPage // the page turn this exchange opened
-	sentUA    string
-	jobLimit  int  // max-pages of the request
-	charged   *Job // the job that was charged for this page
-	rechecked int  // times the rules were looked at again
+	kind        kindOf
+	admitted    allowlist.Admission
+	request     allowlist.Request
+	verdict     policy.Verdict
+	slow        time.Duration // the ledger's gap, 0: none
+	ticket      *pacing.Ticket
+	turn        *pacing.Turn
+	leavesNoGap bool     // a robots.txt fetch after which nothing is owed
+	wire        *wireLog // what the transport saw
+	outcome     pacing.Outcome
+	page        *openPage // the page turn this exchange opened
+	sentUA      string
+	jobLimit    int  // max-pages of the request
+	charged     *Job // the job that was charged for this page
+	rechecked   int  // times the rules were looked at again
 
 	no       *refusal
 	recorded sync.Once

@@ -39,11 +39,12 @@ type kindOf struct {
 	denied     string // one of limits.deny_kinds
 	class      string // finer word of a denial
 	detail     string
-	document   bool      // a document is asked for
-	frame      bool      // a page inside the page: it loads at its pace and is judged by its own robots.txt
-	thirdParty bool      // a file that another site's page loads
-	owner      *openPage // the page it belongs to
-	hop        *hop      // the redirect it follows
+	document   bool        // a document is asked for
+	frame      bool        // a page inside the page: it loads at its pace and is judged by its own robots.txt
+	thirdParty bool        // a file that another site's page loads
+	owner      *openPage   // the page it belongs to
+	hop        *hop        // the redirect it follows
+	again      pacing.Kind // a second look at a page, should the redirect have been followed before; Page: it is none
 	preflight  bool
 	websocket  bool
 }
@@ -108,11 +109,15 @@ func (x *exchange) classify() kindOf {
 
 // navigation tells a redirect, a second look at a page (again) and a page apart.
 func (x *exchange) navigation(k kindOf, target string, again pacing.Kind) kindOf {
+	pg := x.g.pages.same(x.id.session, target, x.rules.Server.CompanionWindow)
 	if k.hop != nil && k.hop.host == x.host.Name {
 		k.kind = pacing.Redirect
+		if pg != nil {
+			k.again = again
+		}
 		return k
 	}
-	if pg := x.g.pages.same(x.id.session, target, x.rules.Server.CompanionWindow); pg != nil {
+	if pg != nil {
 		k.kind, k.owner = again, pg
 	}
 	return k

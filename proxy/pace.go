@@ -48,7 +48,7 @@ func (p *paceCheck) begin(x *exchange) {
 
 // ended notes the end of a paced exchange. It is called before the turn is given back.
 func (p *paceCheck) ended(x *exchange) {
-	if x.turn == nil || x.turn.Riding() || !x.outcome.Sent {
+	if x.turn == nil || x.turn.Riding() || !x.outcome.Sent || x.leavesNoGap {
 		return
 	}
 	p.mu.Lock()

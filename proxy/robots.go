@@ -83,6 +83,7 @@ func (x *exchange) fetchRobots(ctx context.Context, r policy.FetchRequest) (_ *p
 		if r.Hop > 0 && r.SameHost && req.Robots != pacing.RobotsFree {
 			req.Robots = pacing.RobotsFree // a hop on the same host follows at once
 		}
+		x.leavesNoGap = req.Robots == pacing.RobotsFree
 		queued, done := x.g.drain.queued(ctx)
 		defer done()
 		t, err := x.g.pacer.Acquire(queued, req)

@@ -551,6 +551,13 @@ func (x *exchange) book() {
 		c.Page, c.PageKey = k.owner.url, k.owner.host
 	}
 	t, ok := x.g.pacer.Companion(c)
+	if !ok && k.again != pacing.Page {
+		// The redirect was followed before: this is another look at the page it led to.
+		x.kind.kind, x.kind.hop, x.ev.RedirectOf = k.again, nil, ""
+		c.Kind = k.again
+		t, ok = x.g.pacer.Companion(c)
+		x.ev.Kind = x.kind.name()
+	}
 	if !ok {
 		x.kind.kind = pacing.Page
 		x.ev.Kind = x.kind.name()
