@@ -155,6 +155,67 @@ func hostileFiles() map[string]string {
 	}
 }
 
+// hostileShapes are 500 KiB each, made to be slow to read.
+func hostileShapes() map[string]string {
+	fill := func(s string) string { return strings.Repeat(s, MaxBody/len(s)) }
+	return map[string]string{
+		"one line":       "Disallow: /" + strings.Repeat("a", MaxBody-11),
+		"one key":        strings.Repeat("d", MaxBody-2) + ":/",
+		"one high":       strings.Repeat("\xe9", MaxBody),
+		"CR":             fill("\r"),
+		"LF":             fill("\n"),
+		"CRLF":           fill("\r\n"),
+		"LFCR":           fill("\n\r"),
+		"colons":         fill(":"),
+		"colon lines":    fill(":\n"),
+		"hashes":         fill("#\n"),
+		"blanks":         fill(" "),
+		"percent":        fill("%"),
+		"NUL":            fill("\x00"),
+		"letters":        fill("a:\n"),
+		"two words":      fill("A B\n"),
+		"unknown":        fill("crap:\n"),
+		"unknown upper":  fill("CRAP:\n"),
+		"unknown words":  fill("Crap x\n"),
+		"unknown blanks": fill("A CRA:\n"),
+		"unknown high":   fill("CR\xe9\xe9:\n"),
+		"unknown deep":   fill("diasllo:\n"),
+		"unknown long":   fill("content-signalz:\n"),
+		"typos":          fill("DIASLLOW:/\n"),
+		"typos last":     fill("disallaw:\n"),
+		"sitemaps":       fill("site-map:x\n"),
+		"agents":         fill("user agent:a\n"),
+		"allow":          fill("allow:\n"),
+		"host":           fill("host:h\n"),
+		"escapes":        fill("Disallow: /%c3%a9\n"),
+		"escapes short":  fill("allow:%aa\n"),
+		"high short":     fill("allow:\xe9\n"),
+		"nbsp":           "User-agent: *\n" + fill("Disallow: "+strings.Repeat("\u00a0", 8000)+"/"+strings.Repeat("\u00a0", 300)+"\n"),
+		"long keys":      fill("D" + strings.Repeat("X", 16600) + ":/\n"),
+		"long high keys": fill("Disallow" + strings.Repeat("\xc4\xb0", 8000) + ":/\n"),
+		"long escapes":   fill("Disallow: /" + strings.Repeat("%aa", 5540) + "\n"),
+		"UTF-16":         "\xff\xfe" + strings.Repeat("a\x00:\x00\n\x00", MaxBody/6),
+		"UTF-16 high":    "\xff\xfe" + strings.Repeat("\x00\x4e", MaxBody/2-1),
+		"signals":        fill("Content-Signal: ai-input=no\n"),
+		"web page":       fill("<div class=\"a\"><a href=\"https://a.test/x?y=z\">a word or two</a></div>\n"),
+	}
+}
+
+// BenchmarkParseHostile is the worst that reading a file costs; the bound is 50 ms.
+func BenchmarkParseHostile(b *testing.B) {
+	for name, file := range hostileShapes() {
+		body := []byte(file)
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(int64(len(body)))
+			done := cpu(b)
+			for b.Loop() {
+				Parse(body)
+			}
+			done()
+		})
+	}
+}
+
 func hostilePaths() map[string]string {
 	return map[string]string{
 		"2KB": "/" + strings.Repeat("a", 2000), "8KB": "/" + strings.Repeat("a", 8000), "8KB mixed": "/" + strings.Repeat("aabab", 1600) + "/",
@@ -188,6 +249,11 @@ func TestHostile(t *testing.T) {
 			least = min(least, used()-start)
 		}
 		return least
+	}
+	for name, file := range hostileShapes() {
+		if d := best(func() { Parse([]byte(file)).Group("ExampleBot") }); d > time.Second {
+			t.Errorf("%s: parsed in %v", name, d)
+		}
 	}
 	for name, file := range hostileFiles() {
 		var g *Group

@@ -174,7 +174,12 @@ func (p *Policy) tryRead(ctx context.Context, k key, q *Query, good *copied, fl 
 	}()
 	o = p.read(ctx, k, good, fl)
 	if o.class == ClassNoMatch && !o.confirm {
-		o.group, o.named = compileBody(o.body, q.Token, q.Fallback)
+		var err error
+		if o.group, o.named, err = compileBody(o.body, q.Token, q.Fallback); err != nil {
+			o.body = nil
+			p.log.Error("robots.txt could not be read", "host", k.host, "err", err)
+			return o.fail(ClassUnreachable, err)
+		}
 	}
 	return o
 }

@@ -151,7 +151,7 @@ func FuzzDifferential(f *testing.F) {
 func starInName(body string) bool {
 	for _, line := range strings.FieldsFunc(body, func(r rune) bool { return r == '\n' || r == '\r' }) {
 		line, _, _ = strings.Cut(line, "#")
-		if k, v, ok := keyValue(trimASCII(line)); ok && keyKind(k) == kindUserAgent {
+		if k, v, ok := oracleKeyValue(trimASCII(line)); ok && oracleKind(k) == kindUserAgent {
 			if v = trimASCII(v); v != star && strings.ContainsAny(v, "*~&?$=;:,") {
 				return true
 			}

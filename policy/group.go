@@ -29,6 +29,7 @@ type Group struct {
 	size     int
 
 	truncated bool
+	err       error // the file could not be read: every URL is refused
 }
 
 // rule is one Allow or Disallow with a pattern that can match. Its precedence is the length of the canonical pattern,
@@ -124,7 +125,7 @@ func (b *builder) add(s string) text {
 }
 
 func (rs *Ruleset) compile(token string, fallback []string, global bool) *Group {
-	g := &Group{firstNo: -1, truncated: rs.truncated}
+	g := &Group{firstNo: -1, truncated: rs.truncated, err: rs.err}
 	var chosen []int32
 	g.token, chosen = rs.choose(token, fallback, global)
 	if g.token != "" {

@@ -47,28 +47,9 @@ func (k kind) label() string {
 	return ""
 }
 
-// keyKind recognises a directive's name: rules, names and sitemaps by prefix with the usual typing errors, as in the
-// reference parser; the others by their full name, where blank or _ may stand for -.
-func keyKind(key string) kind {
+// otherKind recognises a directive that the library does not know, by its full name, where blank or _ may stand for -.
+func otherKind(key string) kind {
 	switch key[0] | 0x20 {
-	case 'u':
-		if hasPrefixFold(key, "user-agent") || hasPrefixFold(key, "useragent") || hasPrefixFold(key, "user agent") {
-			return kindUserAgent
-		}
-	case 'a':
-		if hasPrefixFold(key, "allow") {
-			return kindAllow
-		}
-	case 'd':
-		for _, s := range [...]string{"disallow", "dissallow", "dissalow", "disalow", "diasllow", "disallaw", "diaslow"} {
-			if hasPrefixFold(key, s) {
-				return kindDisallow
-			}
-		}
-	case 's':
-		if hasPrefixFold(key, "sitemap") || hasPrefixFold(key, "site-map") {
-			return kindSitemap
-		}
 	case 'c':
 		switch {
 		case sameName(key, "crawl-delay"), sameName(key, "crawldelay"):
@@ -92,6 +73,27 @@ func keyKind(key string) kind {
 		}
 	}
 	return kindNone
+}
+
+// visible is what of a line is read: up to NUL or a comment, trimmed.
+func visible(line string) string {
+	if i := strings.IndexAny(line, "\x00#"); i >= 0 {
+		line = line[:i]
+	}
+	return trimASCII(line)
+}
+
+// keyValue splits a visible line as the library does: at its colon or, without one, between exactly two words.
+func keyValue(line string) (key, value string, ok bool) {
+	sep := strings.IndexByte(line, ':')
+	if sep < 0 {
+		sep = strings.IndexAny(line, " \t")
+		if sep < 0 || strings.ContainsAny(trimASCII(line[sep:]), " \t") {
+			return "", "", false
+		}
+	}
+	key = trimASCII(line[:sep])
+	return key, line[sep+1:], key != ""
 }
 
 // sameName compares a directive's name with want (lower case), ignoring case and with blank or _ for -.

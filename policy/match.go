@@ -10,7 +10,7 @@ import (
 // Match is what the Allow and Disallow lines of a group say about one URL.
 type Match struct {
 	Allowed bool
-	Class   string // one of the Class constants: robots_txt_itself, no_group, no_match, rule_allow, rule_disallow
+	Class   string // robots_txt_itself, no_group, no_match, rule_allow, rule_disallow; robots_unreachable with [Ruleset.Err]
 	Rule    string // "Disallow: /x" with the value as written; "" when no line decided
 	Line    int    // its line, 0 when no line decided
 	Octets  int    // length of its canonical pattern
@@ -203,7 +203,7 @@ func (g *Group) MatchString(target string) Match {
 
 func (g *Group) matchTarget(target []byte) Match {
 	i, class, _ := g.judge(target)
-	m := Match{Allowed: class != ClassRuleDisallow, Class: class, Group: g.token}
+	m := Match{Allowed: class != ClassRuleDisallow && class != ClassUnreachable, Class: class, Group: g.token}
 	if i >= 0 {
 		m.Rule, m.Line, m.Octets = g.ruleText(i), int(g.rules[i].line), int(g.rules[i].pat.n)
 	}
@@ -219,6 +219,9 @@ func (g *Group) judge(target []byte) (rule int32, class string, spent bool) {
 	}
 	if isRobotsTxt(resolved) {
 		return -1, ClassRobotsItself, false
+	}
+	if g.err != nil {
+		return -1, ClassUnreachable, false
 	}
 	if g.token == "" {
 		return -1, ClassNoGroup, false

@@ -228,13 +228,20 @@ func (c *copied) binds(token string, fallback []string) bool {
 }
 
 // compileBody reads a body for one crawler: what binds it, and what binds it when only a group naming it does.
-func compileBody(body []byte, token string, fallback []string) (group, named *Group) {
-	group = Parse(body).Group(token, fallback...)
+func compileBody(body []byte, token string, fallback []string) (group, named *Group, err error) {
+	return Parse(body).both(token, fallback)
+}
+
+func (rs *Ruleset) both(token string, fallback []string) (group, named *Group, err error) {
+	if rs.err != nil {
+		return nil, nil, rs.err
+	}
+	group = rs.Group(token, fallback...)
 	named = group
 	if t := group.token; t == "" || t == star {
 		named = &Group{firstNo: -1, sitemaps: group.sitemaps, hosts: group.hosts, truncated: group.truncated}
 	}
-	return group, named
+	return group, named, nil
 }
 
 // unqueued is how long an exchange that waits for no turn may take for a caller that waits for none.

@@ -223,26 +223,3 @@ func clock(s string) (int16, bool) {
 	h, m := v/100, v%100
 	return h*60 + m, m < 60 && (h < 24 || h == 24 && m == 0)
 }
-
-func (p *parser) lintRate(n int32, k kind, value, line string) {
-	if p.lint == nil {
-		return
-	}
-	ok := true
-	switch k {
-	case kindCrawlDelay:
-		_, ok = parseCrawlDelay(value)
-	case kindRequestRate:
-		_, ok = parseRequestRate(value)
-	case kindVisitTime:
-		_, ok = parseWindow(value)
-	default:
-	}
-	if !ok {
-		p.report(n, line, map[kind]string{
-			kindCrawlDelay:  "the value is no number of seconds, so there is no delay",
-			kindRequestRate: "the value is not pages/period, so there is no rate",
-			kindVisitTime:   "the value is not HHMM-HHMM",
-		}[k])
-	}
-}

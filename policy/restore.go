@@ -42,7 +42,9 @@ func (a *Archive) compile(v *Version, token string, fallback []string) (*state, 
 		if err != nil {
 			return nil, err
 		}
-		c.group, c.named = compileBody(body, token, fallback)
+		if c.group, c.named, err = compileBody(body, token, fallback); err != nil {
+			return nil, err
+		}
 	}
 	st.good = c
 	return st, nil

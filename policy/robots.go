@@ -1,16 +1,9 @@
 package policy
 
 import (
-	"encoding/binary"
-	"strings"
-	"unicode/utf16"
-)
+	"fmt"
 
-const (
-	// MaxBody is how much of a robots.txt is read, in octets of the decoded body (RFC 9309 2.5: at least 500 KiB).
-	MaxBody = 500 << 10
-	// maxLine is how much of one line is read, as in the reference parser.
-	maxLine = 2083*8 - 1
+	"github.com/jimsmart/grobotstxt"
 )
 
 // name is one User-agent line: its product token ("*" for the global group, "" when it names nobody).
@@ -36,29 +29,19 @@ type Ruleset struct {
 	hosts    []string
 
 	truncated bool
-}
-
-// Ignored is a line of robots.txt that has no effect, or only part of the one its author expected.
-type Ignored struct {
-	Line   int    // counted from 1
-	Text   string // the line as written, trimmed
-	Reason string
+	err       error // the parser failed: nothing is known, and nothing is allowed
 }
 
 // Parse reads a robots.txt body. Any bytes are accepted: what is no rule is skipped (RFC 9309 2.3.1.5), what lies
 // beyond [MaxBody] is not looked at. The result does not refer to body.
 func Parse(body []byte) *Ruleset {
-	return parse(body, nil)
+	text, _, truncated := decode(body)
+	return read(text, truncated, grobotstxt.Parse, nil)
 }
 
-// Lint parses body and tells which lines were ignored, and why, in file order.
-func Lint(body []byte) (*Ruleset, []Ignored) {
-	var out []Ignored
-	rs := parse(body, func(line int, text, reason string) {
-		out = append(out, Ignored{Line: line, Text: clean(text), Reason: reason})
-	})
-	return rs, out
-}
+// Err tells why a body could not be read; nil for every body that could, rules or not. With an error every URL is
+// refused as robots_unreachable.
+func (rs *Ruleset) Err() error { return rs.err }
 
 // Truncated tells whether the body was longer than [MaxBody], so that its end was not read.
 func (rs *Ruleset) Truncated() bool { return rs.truncated }
@@ -72,140 +55,59 @@ func (rs *Ruleset) Hosts() []string { return rs.hosts }
 // HasRules tells whether any line names a crawler: false for a web page. A rule that stands in no group is none.
 func (rs *Ruleset) HasRules() bool { return len(rs.names) > 0 }
 
-// parser holds the state of one pass over a body.
-type parser struct {
-	rs    *Ruleset
-	run   int32 // first name of the current run of User-agent lines
-	ended bool  // an Allow or Disallow closed the run: the next User-agent starts a new one
-	lint  func(line int, text, reason string)
+// read has the library read a text, cleaned for it, and collects what it finds. A panic of the library is an error of
+// the result, never a file without rules. seen, if not nil, is told which lines count.
+func read(text []byte, truncated bool, parse func(string, grobotstxt.ParseHandler), seen func(line int32, k kind)) (rs *Ruleset) {
+	defer func() {
+		if r := recover(); r != nil {
+			rs = &Ruleset{truncated: truncated, err: fmt.Errorf("the parser of robots.txt failed: %v", r)}
+		}
+	}()
+	h := &handler{rs: &Ruleset{truncated: truncated}, text: text, seen: seen}
+	body, changed, count := cleaned(text)
+	h.changed, h.count = changed, count
+	parse(body, h)
+	return h.rs
 }
 
-func parse(raw []byte, lint func(int, string, string)) *Ruleset {
-	p := &parser{rs: &Ruleset{}, lint: lint}
-	whole := true // the last line is complete
-	if len(raw) > MaxBody {
-		p.rs.truncated = true
-		whole = raw[MaxBody] == '\n' || raw[MaxBody] == '\r'
-		raw = raw[:MaxBody]
-	}
-	body := decodeBOM(raw)
-	// The next line end of each kind is remembered: a file with only one kind must not be searched again for every line.
-	lf, cr := -1, -1
-	next := func(at, pos int, c byte) int {
-		if at >= pos {
-			return at
-		}
-		if i := strings.IndexByte(body[pos:], c); i >= 0 {
-			return pos + i
-		}
-		return len(body)
-	}
-	for pos, line := 0, int32(1); pos < len(body); line++ {
-		lf, cr = next(lf, pos, '\n'), next(cr, pos, '\r')
-		end := min(lf, cr)
-		if end == len(body) && !whole {
-			p.report(line, body[pos:], "lies past the first 500 KiB")
-			break
-		}
-		p.parseLine(line, body[pos:end])
-		pos = end + 1
-		if end == cr && lf == cr+1 {
-			pos++
-		}
-	}
-	if p.rs.truncated && lint != nil {
-		lint(0, "", "the file is longer than 500 KiB; its end was not read")
-	}
-	return p.rs
+// handler takes the library's findings, one call for each line that is a key and a value, in file order.
+type handler struct {
+	rs      *Ruleset
+	text    []byte // as it came
+	changed []original
+	count   int   // of lines that may count
+	run     int32 // first name of the current run of User-agent lines
+	ended   bool  // an Allow or Disallow closed the run: the next User-agent starts a new one
+	seen    func(line int32, k kind)
 }
 
-// decodeBOM turns a body into text: UTF-16 by its byte order mark, else UTF-8 without its mark or the first octets of one.
-func decodeBOM(raw []byte) string {
-	if len(raw) >= 2 {
-		var order binary.ByteOrder
-		switch {
-		case raw[0] == 0xFF && raw[1] == 0xFE:
-			order = binary.LittleEndian
-		case raw[0] == 0xFE && raw[1] == 0xFF:
-			order = binary.BigEndian
-		}
-		if order != nil {
-			u := make([]uint16, 0, len(raw)/2)
-			for i := 2; i+1 < len(raw); i += 2 {
-				u = append(u, order.Uint16(raw[i:]))
-			}
-			return string(utf16.Decode(u))
-		}
-	}
-	for _, b := range []byte{0xEF, 0xBB, 0xBF} {
-		if len(raw) == 0 || raw[0] != b {
-			break
-		}
-		raw = raw[1:]
-	}
-	return string(raw)
-}
+var _ grobotstxt.ParseHandler = (*handler)(nil)
 
-func (p *parser) report(line int32, text, reason string) {
-	if p.lint != nil {
-		p.lint(int(line), text, reason)
+// HandleRobotsStart and the other methods implement [grobotstxt.ParseHandler].
+func (h *handler) HandleRobotsStart()                 {}
+func (h *handler) HandleRobotsEnd()                   {}
+func (h *handler) HandleUserAgent(line int, v string) { h.add(int32(line), kindUserAgent, v) }
+func (h *handler) HandleAllow(line int, v string)     { h.add(int32(line), kindAllow, v) }
+func (h *handler) HandleDisallow(line int, v string)  { h.add(int32(line), kindDisallow, v) }
+func (h *handler) HandleSitemap(line int, v string)   { h.add(int32(line), kindSitemap, v) }
+func (h *handler) HandleUnknownAction(line int, key, v string) {
+	if k := otherKind(key); k != kindNone {
+		h.add(int32(line), k, v)
 	}
 }
 
-func (p *parser) parseLine(n int32, line string) {
-	if len(line) > maxLine {
-		p.report(n, line[:80], "longer than 16663 octets; the rest is not read")
-		line = line[:maxLine]
+func (h *handler) add(n int32, k kind, value string) {
+	if h.seen != nil {
+		h.seen(n, k)
 	}
-	if i := strings.IndexByte(line, 0); i >= 0 {
-		p.report(n, line[:i], "contains NUL; what follows it is not read")
-		line = line[:i]
-	}
-	if i := strings.IndexByte(line, '#'); i >= 0 {
-		line = line[:i]
-	}
-	line = trimASCII(line)
-	if line == "" {
-		return
-	}
-	key, value, ok := keyValue(line)
-	if !ok {
-		p.report(n, line, "is no `name: value`")
-		return
-	}
-	k := keyKind(key)
-	if k == kindNone {
-		p.report(n, line, "unknown directive")
-		return
-	}
-	p.add(n, k, trimValue(value), line)
-}
-
-// keyValue splits a line at its colon, or, without one, between exactly two words, as the reference parser does.
-func keyValue(line string) (key, value string, ok bool) {
-	sep := strings.IndexByte(line, ':')
-	if sep < 0 {
-		sep = strings.IndexAny(line, " \t")
-		if sep < 0 || strings.ContainsAny(trimASCII(line[sep:]), " \t") {
-			return "", "", false
-		}
-	}
-	key = trimASCII(line[:sep])
-	return key, line[sep+1:], key != ""
-}
-
-func (p *parser) add(n int32, k kind, value, line string) {
-	rs := p.rs
+	value = h.asWritten(n, value)
+	rs := h.rs
 	switch k {
 	case kindUserAgent:
-		if p.ended || len(rs.names) == 0 {
-			p.run, p.ended = int32(len(rs.names)), false
+		if h.ended || len(rs.names) == 0 {
+			h.run, h.ended = int32(len(rs.names)), false
 		}
-		t := groupToken(value)
-		if t == "" {
-			p.report(n, line, "names no crawler")
-		}
-		rs.names = append(rs.names, name{t, n})
+		rs.names = append(rs.names, name{groupToken(value), n})
 		return
 	case kindSitemap:
 		if value != "" {
@@ -218,24 +120,31 @@ func (p *parser) add(n int32, k kind, value, line string) {
 		}
 		return
 	case kindAllow, kindDisallow:
-		p.ended = true
+		h.ended = true
 		if len(rs.names) == 0 {
-			p.report(n, line, "stands before any User-agent line")
 			return
-		}
-		if p.lint != nil && value != "" && value[0] != '/' && value[0] != '*' {
-			p.report(n, line, "the pattern starts with neither / nor *, so it matches nothing")
 		}
 	case kindCrawlDelay, kindRequestRate, kindVisitTime:
 		if len(rs.names) == 0 {
-			p.report(n, line, "stands before any User-agent line")
 			return
 		}
-		p.lintRate(n, k, value, line)
-	case kindContentSignal, kindContentUsage:
-		p.lintSignal(n, k, value, line)
-	case kindNone:
-		return
+	case kindContentSignal, kindContentUsage, kindNone:
 	}
-	rs.records = append(rs.records, record{value: value, line: n, lo: p.run, hi: int32(len(rs.names)), kind: k})
+	if rs.records == nil {
+		rs.records = make([]record, 0, h.count)
+	}
+	rs.records = append(rs.records, record{value: value, line: n, lo: h.run, hi: int32(len(rs.names)), kind: k})
+}
+
+// asWritten gives a line's value from the text as it came, when cleaning changed it.
+func (h *handler) asWritten(n int32, value string) string {
+	for len(h.changed) > 0 && h.changed[0].line < n {
+		h.changed = h.changed[1:]
+	}
+	if len(h.changed) == 0 || h.changed[0].line != n {
+		return value
+	}
+	c := h.changed[0]
+	_, value, _ = keyValue(visible(string(h.text[c.start:min(c.end, c.start+maxLine)])))
+	return trimValue(value)
 }

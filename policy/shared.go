@@ -104,7 +104,9 @@ func (p *Policy) adopt(ctx context.Context, id string, k key, q *Query, old *sta
 			}
 		}
 		st.good = v.copied(q.Token, q.Fallback)
-		st.good.group, st.good.named = compileBody(body, q.Token, q.Fallback)
+		if st.good.group, st.good.named, err = compileBody(body, q.Token, q.Fallback); err != nil {
+			return nil
+		}
 	}
 	p.keep(k, st, v, body)
 	return st

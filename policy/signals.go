@@ -326,26 +326,3 @@ func StopOnFor(purposes []string) []string {
 	}
 	return out
 }
-
-func (p *parser) lintSignal(n int32, k kind, value, line string) {
-	if p.lint == nil {
-		return
-	}
-	_, pattern, ok := parseSignal(k, value)
-	switch {
-	case !ok && k == kindContentUsage:
-		p.report(n, line, "is no dictionary with search or train-ai and the values y or n, so it says nothing")
-		return
-	case !ok:
-		p.report(n, line, "holds no known `key=value`, so it says nothing")
-		return
-	case k == kindContentUsage:
-		return
-	}
-	signalPairs(trimValue(value[len(pattern):]), func(key, val string) {
-		var l levels
-		if !l.raise(key, val) {
-			p.report(n, line, "`"+clean(key)+"="+clean(val)+"` is unknown and says nothing")
-		}
-	})
-}

@@ -138,6 +138,11 @@ func (g *Group) decide(v *Verdict, target []byte, o Options) {
 	if class == ClassRobotsItself {
 		return
 	}
+	if class == ClassUnreachable {
+		v.refuse(ReasonUnreadable, class)
+		v.Cause = g.err
+		return
+	}
 	if o.NamedGroupStopsAll && g.firstNo >= 0 && g.token != star && class != ClassRuleDisallow {
 		i, class = g.firstNo, ClassRuleDisallow
 	}
