@@ -74,11 +74,23 @@ func (a *auditor) selfCheck(r *AccessReport, c *accessCounts) {
 		if v.kind() != robotsRules || c.versions[i].judged == 0 {
 			continue
 		}
-		for j, def := range a.crawlers.all {
+		show := func(j int) {
+			g := v.groups[j]
+			s.Groups = append(s.Groups, AccessGroupCheck{shown(v.host), stampOf(v.effective), a.crawlers.all[j].Name, shown(g.Token()), g.Line()})
+		}
+		// Besides the reported crawlers one without a group of its own, so that the fallback can be seen.
+		ownless, seen := -1, false
+		for j := range a.crawlers.all {
+			own := v.groups[j].Token() != "" && v.groups[j].Token() != "*"
 			if c.crawlers[j] != nil {
-				g := v.groups[j]
-				s.Groups = append(s.Groups, AccessGroupCheck{shown(v.host), stampOf(v.effective), def.Name, shown(g.Token()), g.Line()})
+				show(j)
+				seen = seen || !own
+			} else if !own && ownless < 0 {
+				ownless = j
 			}
+		}
+		if !seen && ownless >= 0 {
+			show(ownless)
 		}
 	}
 	a.checkVersions(s, c, fail)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/url"
 	"os"
 	"strings"
@@ -62,9 +63,9 @@ func loadSitemaps(paths []string) (sitemapSet, error) {
 func (s sitemapSet) load(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
-		var pe *os.PathError
+		var pe *fs.PathError
 		if errors.As(err, &pe) {
-			err = pe.Err
+			err = pe.Err // the path is said already
 		}
 		return err
 	}

@@ -367,7 +367,7 @@ func TestAccessSpelling(t *testing.T) {
 		"/": {}, "/a/b": {}, "/a?x=1": {true, false}, "/a?": {false, true}, "//a": {false, true}, "/a//b": {false, true}, "/a/./b": {false, true},
 		"/a/../b": {false, true}, "/a/%2E%2e/b": {false, true}, "/a/...": {}, "/a/.b": {}, "/index.html": {false, true}, "/a/Default.aspx": {false, true},
 		"/index.html/a": {}, "/xindex.html": {}, "/a;jsessionid=1": {false, true}, "/a;b;JSESSIONID=1": {false, true}, "/a;jsession": {},
-		"/a?utm_source=x": {true, true}, "/a?b=1&gclid=2": {true, true}, "/a?PHPSESSID=2": {true, true}, "/a?utm_": {true, false}, "/a?sidx=1": {true, false},
+		"/a?utm_source=x": {true, true}, "/a?b=1&gclid=2": {true, true}, "/a?PHPSESSID=2": {true, true}, "/a?utm_": {true, true}, "/a?utm": {true, false}, "/a?sidx=1": {true, false},
 		"/a?x=//": {true, false}, "/a?x=/../": {true, false},
 	} {
 		p, d := spelling([]byte(target))

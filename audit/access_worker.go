@@ -499,7 +499,7 @@ func spelling(target []byte) (parameter, duplicate bool) {
 		var pair []byte
 		pair, query, more = bytes.Cut(query, []byte("&"))
 		name, _, _ := bytes.Cut(pair, []byte("="))
-		if len(name) > 4 && equalFoldASCII(name[:4], "utm_") {
+		if len(name) >= 4 && equalFoldASCII(name[:4], "utm_") {
 			return parameter, true
 		}
 		for _, t := range trackers {

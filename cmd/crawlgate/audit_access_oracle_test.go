@@ -62,7 +62,7 @@ type oracle struct {
 }
 
 type oracleRequest struct {
-	client, peer, xff, host, target, agent string
+	peer, xff, host, target, agent string
 	at                                     time.Time
 	status                                 int
 }
@@ -398,7 +398,7 @@ func (o *oracle) line(line string) {
 	}
 	for _, p := range strings.Split(query, "&") {
 		name, _, _ := strings.Cut(p, "=")
-		duplicate = duplicate || strings.HasPrefix(name, "utm_") && name != "utm_" || slices.Contains([]string{"gclid", "sid", "phpsessid"}, strings.ToLower(name))
+		duplicate = duplicate || strings.HasPrefix(name, "utm_") || slices.Contains([]string{"gclid", "sid", "phpsessid"}, strings.ToLower(name))
 	}
 	mark("duplicate", duplicate)
 	verdict := "unjudged"
