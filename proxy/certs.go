@@ -69,6 +69,10 @@ func (c *certs) leaf(host string) (*tls.Certificate, error) {
 		<-m.done
 		return m.cert, m.err
 	}
+	if cert, ok := c.cache.Get(host); ok { // signed since the first look
+		c.mu.Unlock()
+		return cert, nil
+	}
 	m := &minting{done: make(chan struct{})}
 	c.flight[host] = m
 	c.minted++

@@ -162,6 +162,7 @@ func TestHTTPGarbageTLS(t *testing.T) {
 		"record too long":           append([]byte{0x16, 3, 1, 0xff, 0xff}, noise...),
 		"SSL 2":                     append([]byte{0x80, 0x2e, 1, 3, 1}, noise[:41]...),
 		"alert":                     {0x15, 3, 1, 0, 2, 2, 40},
+		"half a record":             {0x16, 3, 1, 0, 200, 1},
 		"empty records":             []byte(strings.Repeat("\x16\x03\x01\x00\x00", 100)),
 	} {
 		c, _ := r.tunnel(o.hostport())
@@ -169,6 +170,14 @@ func TestHTTPGarbageTLS(t *testing.T) {
 		_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
 		if _, err := io.ReadAll(c); isTimeout(err) {
 			t.Errorf("%s: still open", name)
+		}
+	}
+	if n := settled(0, r.gate.Tunnels); n != 0 {
+		t.Errorf("%d tunnels are counted as open", n)
+	}
+	for _, e := range r.events {
+		if e.Class != "tunnel_tls_failed" && e.Class != "tunnel_not_http" {
+			t.Errorf("event %s %s", e.Reason, e.Class)
 		}
 	}
 	// Garbage after the handshake, and in the middle of a request.

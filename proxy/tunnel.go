@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -34,6 +35,7 @@ type tunnel struct {
 	opened time.Time
 
 	requests atomic.Int64 // requests that arrived inside
+	counted  sync.Once    // taken off the count of open tunnels
 	sniSeen  atomic.Pointer[string]
 }
 
@@ -116,7 +118,7 @@ func (g *Gate) serveTunnel(t *tunnel, conn net.Conn) {
 		if v := recover(); v != nil {
 			g.log.Error("tunnel panicked", "request_id", t.id, "panic", fmt.Sprint(v))
 			conn.Close()
-			g.drain.release(t.client.client.Name)
+			g.uncount(t)
 		}
 	}()
 	limit := g.rules().Server.ReadHead
@@ -128,7 +130,7 @@ func (g *Gate) serveTunnel(t *tunnel, conn net.Conn) {
 		return
 	}
 	tc := &tunnelConn{Conn: conn, tunnel: t}
-	tc.onDone = func() { g.drain.remove(tc); g.drain.release(t.client.client.Name); g.finishTunnel(t) }
+	tc.onDone = func() { g.drain.remove(tc); g.uncount(t); g.finishTunnel(t) }
 	if g.rules().opaque(t.host) {
 		g.serveOpaque(t, tc)
 		return
@@ -153,10 +155,9 @@ func (g *Gate) serveTunnel(t *tunnel, conn net.Conn) {
 
 func (g *Gate) serveTLS(t *tunnel, tc *tunnelConn) {
 	c := tls.Server(tc, g.tlsConfig.Load())
-	ctx, cancel := context.WithTimeout(context.Background(), g.rules().Server.ReadHead)
-	err := c.HandshakeContext(ctx)
-	cancel()
-	if err != nil {
+	// Bounded by the connection's deadline: a context would close the connection, and the tunnel end as if the fetcher had.
+	_ = tc.SetDeadline(time.Now().Add(g.rules().Server.ReadHead))
+	if err := c.Handshake(); err != nil {
 		class := "tunnel_tls_failed"
 		if t.sniSeen.Load() != nil {
 			class = "sni_mismatch"
@@ -176,8 +177,13 @@ func (g *Gate) serveTLS(t *tunnel, tc *tunnelConn) {
 // endTunnel closes a tunnel in which no request ever arrived, and records why.
 func (g *Gate) endTunnel(t *tunnel, conn net.Conn, class string) {
 	conn.Close()
-	g.drain.release(t.client.client.Name)
+	g.uncount(t)
 	g.recordTunnel(t, class)
+}
+
+// uncount takes a tunnel off the count of those open, once.
+func (g *Gate) uncount(t *tunnel) {
+	t.counted.Do(func() { g.drain.release(t.client.client.Name) })
 }
 
 // finishTunnel records a tunnel that served no request (a client that connected and left).
