@@ -263,8 +263,6 @@ func (r *rig) start(o rigOptions) *rig {
 	})
 	r.ca, err = OpenCA(filepath.Join(r.dir, "ca"))
 	must(t, err)
-	signer, err := sign.Open(sign.Defaults(), r.dir, o.agents, log)
-	must(t, err)
 	list, err := allowlist.New(allowlist.Config{Clients: append([]allowlist.ClientConfig{{Name: "default", Open: true}}, o.clients...)}, nil, log)
 	must(t, err)
 	r.ledger, err = allowlist.NewLedger(nil, log)
@@ -275,6 +273,13 @@ func (r *rig) start(o rigOptions) *rig {
 	if o.rules != nil {
 		o.rules(r.rules)
 	}
+	if o.agents == nil {
+		for name := range r.rules.Agents {
+			o.agents = append(o.agents, sign.Agent{Name: name})
+		}
+	}
+	signer, err := sign.Open(sign.Defaults(), r.dir, o.agents, log)
+	must(t, err)
 	r.gate, err = New(Parts{Log: log, Guard: r.guard, Pacer: r.pacer, Signer: signer, List: list, Ledger: r.ledger, Locks: locks, Audit: r.audit, CA: r.ca,
 		Policy: func(f policy.Fetcher) *policy.Policy { return policy.New(policy.Defaults(), f, nil, log) }}, r.rules)
 	must(t, err)

@@ -101,15 +101,17 @@ func (x *exchange) signState(u *url.URL) string {
 		return "never"
 	case u.Scheme != "https":
 		return "http"
+	case x.profile.Agent.Missing:
+		return "disabled"
 	case x.kind.thirdParty:
 		return "cross-site"
 	case x.profile.Sign == "sites" && !x.admitted.Listed:
 		return "not-listed"
 	}
-	if state, _ := x.g.signer.State(x.profile.Agent.Name); state != "ready" {
+	if state, _ := x.g.signer.State(x.profile.Agent.Name); state == sign.Disabled {
 		return "disabled"
 	}
-	return "signed"
+	return "signed" // also for an agent that the signer does not know: it fails, and nothing goes out
 }
 
 // send is steps 7 and 8: one request on the wire, and what came of it.

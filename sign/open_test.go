@@ -104,10 +104,13 @@ func TestOpenDisabled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for agent, why := range map[string]string{"none": "no signature_agent", "nokey": "crawlgate keys new --agent nokey", "who": "no such agent"} {
+	for agent, why := range map[string]string{"none": "no signature_agent", "nokey": "crawlgate keys new --agent nokey"} {
 		if state, text := s.State(agent); state != Disabled || !strings.Contains(text, why) {
 			t.Errorf("%s: %s %s", agent, state, text)
 		}
+	}
+	if state, text := s.State("who"); state != Unknown || text != "no such agent" {
+		t.Errorf("%s %s", state, text)
 	}
 	h := http.Header{"Signature-Agent": {"forged"}, "signature": {"forged"}, "Signature-Input": {"forged"}, "Accept": {"*/*"}}
 	info, err := s.Sign(Request{Agent: "nokey", Authority: "example.com"}, h)
@@ -169,7 +172,7 @@ func TestReloadIsAllOrNothing(t *testing.T) {
 	if got := s.ActiveKey("example"); got != old.ID || s.ReloadFailures() != 1 {
 		t.Errorf("active %s after a failed reload, want %s; %d failures", got, old.ID, s.ReloadFailures())
 	}
-	if state, _ := s.State("bad"); state != Disabled {
+	if state, _ := s.State("bad"); state != Unknown {
 		t.Error("half of a bad reload was taken")
 	}
 	if err := s.Reload(k.Config, k.Agents); err != nil {
@@ -190,6 +193,19 @@ func TestReloadIsAllOrNothing(t *testing.T) {
 	commit()
 	if s.ActiveKey("example") != "" || len(s.DirectoryHosts()) != 0 {
 		t.Error("committed and not in force")
+	}
+	// Requests in flight are by an agent that the settings no longer name; the next reload forgets it.
+	for _, want := range []string{Ready, Unknown} {
+		if state, _ := s.State("example"); state != want {
+			t.Errorf("a removed agent is %s, not %s", state, want)
+		}
+		info, err := s.Sign(Request{Agent: "example", Method: "GET", Authority: "example.com"}, http.Header{})
+		if ready := want == Ready; ready != (err == nil) || ready && info.KeyID != next.ID {
+			t.Errorf("%s: %+v, %v", want, info, err)
+		}
+		if err := s.Reload(k.Config, nil); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if _, err := s.Prepare(k.Config, k.Agents, PublishConfig{}); err == nil || !strings.Contains(err.Error(), "publish.max_age") || s.ReloadFailures() != 2 {
 		t.Error(err)
@@ -282,14 +298,13 @@ func captureOf(url string, h http.Header) Capture {
 	return c
 }
 
-func TestCheckTimeouts(t *testing.T) {
-	c := Defaults()
-	if err := c.CheckTimeouts(10*time.Second, 20*time.Second); err != nil {
-		t.Error(err)
-	}
-	var k interface{ Key() string }
-	if err := c.CheckTimeouts(10*time.Second, 21*time.Second); !errors.As(err, &k) || k.Key() != "lifetime" {
-		t.Error(err)
+func TestShortLifetimeWarns(t *testing.T) {
+	for lifetime, warns := range map[time.Duration]bool{10 * time.Second: true, 49 * time.Second: true, 50 * time.Second: false, 5 * time.Minute: false} {
+		c := Defaults()
+		c.Lifetime = lifetime
+		if w := c.Warnings(); (len(w) == 1 && strings.HasPrefix(w[0], "sign.lifetime: ")) != warns {
+			t.Errorf("%s: %v", lifetime, w)
+		}
 	}
 }
 

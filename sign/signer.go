@@ -14,6 +14,7 @@ import (
 const (
 	Ready    = "ready"    // the agent signs
 	Disabled = "disabled" // the agent has no signature_agent or no key
+	Unknown  = "unknown"  // no such agent: its requests can't be signed and must not go out unsigned
 	Signed   = "signed"   // this request is signed
 )
 
@@ -35,6 +36,15 @@ type state struct {
 	forms  siteForms
 	agents []*agentState
 	byName map[string]*agentState
+	before map[string]*agentState // of the state before this one: requests in flight may still be by an agent that is gone
+}
+
+// agent finds an agent, nil for one that is neither in this state nor in the one before.
+func (st *state) agent(name string) *agentState {
+	if a := st.byName[name]; a != nil {
+		return a
+	}
+	return st.before[name]
 }
 
 // agentState is one agent, ready to sign or disabled.
@@ -66,7 +76,7 @@ func Open(c Config, stateDir string, agents []Agent, log *slog.Logger) (*Signer,
 }
 
 // Reload loads the keys and settings anew: all of them or, when anything is wrong, none, and then the old ones stay.
-// Requests in flight keep the key they started with.
+// Requests in flight keep the key they started with, and those of an agent that is no longer configured are still signed.
 func (s *Signer) Reload(c Config, agents []Agent) error {
 	commit, err := s.Prepare(c, agents, *s.publish.Load())
 	if err != nil {
@@ -88,6 +98,7 @@ func (s *Signer) Prepare(c Config, agents []Agent, p PublishConfig) (commit func
 		return nil, err
 	}
 	return func() {
+		st.before = s.state.Load().byName
 		s.state.Store(st)
 		s.publish.Store(&p)
 		s.announce(st)
@@ -106,12 +117,12 @@ func (s *Signer) SetPublish(p PublishConfig) error {
 	return nil
 }
 
-// State tells whether an agent signs; why is empty when it does.
+// State tells whether an agent signs: Ready, Disabled or Unknown; why is empty when it does.
 func (s *Signer) State(agent string) (state string, why string) {
-	a := s.state.Load().byName[agent]
+	a := s.state.Load().agent(agent)
 	switch {
 	case a == nil:
-		return Disabled, "no such agent"
+		return Unknown, "no such agent"
 	case a.why != "":
 		return Disabled, a.why
 	}
@@ -241,7 +252,7 @@ type Info struct {
 func (s *Signer) Sign(r Request, h http.Header) (Info, error) {
 	removeOwn(h)
 	st := s.state.Load()
-	a := st.byName[r.Agent]
+	a := st.agent(r.Agent)
 	if a == nil {
 		return Info{}, fmt.Errorf("sign: no agent %q", r.Agent)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -255,6 +256,9 @@ func compileRules(c *configs.Config) (*proxy.Rules, error) {
 		if err != nil {
 			return nil, fmt.Errorf("egress.root_ca_file: %w", err)
 		}
+		if !x509.NewCertPool().AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("egress.root_ca_file: %s: no certificate in it", c.Egress.RootCAFile)
+		}
 		r.Roots = pem
 	}
 	for _, a := range c.Agents {
@@ -344,13 +348,14 @@ func (i *instance) tryReload() error {
 	if err != nil {
 		return err
 	}
+	// The keys come first: rules must not name an agent that the signer does not know.
+	commitKeys()
 	if err := i.gate.Reload(rules, dialer); err != nil {
 		return err
 	}
 	if err := i.list.Reload(cfg.Allowlist()); err != nil {
 		return err
 	}
-	commitKeys()
 	if ca.Fingerprint() != i.ca.Load().Fingerprint() {
 		if err := i.gate.ReplaceCA(ca); err != nil {
 			return err
