@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -175,7 +176,10 @@ func TestHTTPGarbageTLS(t *testing.T) {
 	if n := settled(0, r.gate.Tunnels); n != 0 {
 		t.Errorf("%d tunnels are counted as open", n)
 	}
-	for _, e := range r.events {
+	r.mu.Lock()
+	seen := slices.Clone(r.events)
+	r.mu.Unlock()
+	for _, e := range seen {
 		if e.Class != "tunnel_tls_failed" && e.Class != "tunnel_not_http" {
 			t.Errorf("event %s %s", e.Reason, e.Class)
 		}
