@@ -102,8 +102,9 @@ type ProofProfile struct {
 type ProofRules interface {
 	// Judge decides about a URL as it stands in the log, at a time (delays may have hours).
 	Judge(url string, at time.Time) ProofVerdict
-	// Depends tells whether what follows the beginning of a URL could change the decision.
-	Depends(known string, at time.Time) bool
+	// Depends tells whether what is not known of a URL could change the decision. Between its parts stand masked values,
+	// which hold neither & nor ; nor ?; with open anything may follow.
+	Depends(parts []string, open bool, at time.Time) bool
 }
 
 // ProofVerdict is what a file says about a URL.

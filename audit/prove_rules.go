@@ -145,14 +145,12 @@ func (p *prover) unconsulted(s *proofSent, e *Event, prof *ProofProfile, key str
 func (p *prover) judge(s *proofSent, e *Event, prof *ProofProfile, sha string) (reason, text string) {
 	body, _ := p.archive.body(sha)
 	rules := p.compiled(prof, sha, body)
-	target := e.URL.String()
-	if known, whole := knownURL(e); !whole {
-		if rules.Depends(known, e.SentAt) {
-			p.unproven(s, UnprovenQuery)
-			return "", ""
-		}
-		target = known
+	// Where the decision depends on nothing unknown, the text as it stands in the log is as good as the whole URL.
+	if parts, open := partsOf(e); (len(parts) > 1 || open) && rules.Depends(parts, open, e.SentAt) {
+		p.unproven(s, UnprovenQuery)
+		return "", ""
 	}
+	target := e.URL.String()
 	v := rules.Judge(target, e.SentAt)
 	s.delay = min(v.Delay, rules.Judge(target, e.Time).Delay).Milliseconds()
 	if v.Allowed {
@@ -195,28 +193,43 @@ func robotsURL(e *Event) string {
 	return (&url.URL{Scheme: scheme, Host: host, Path: "/robots.txt"}).String()
 }
 
-// knownURL is the beginning of an event's URL up to what was masked or cut, and whether that is all of it.
-func knownURL(e *Event) (known string, whole bool) {
+// partsOf splits an event's URL at its masked values; open says that its end is not known either.
+func partsOf(e *Event) (parts []string, open bool) {
 	u := e.URL.String()
-	cut := slices.Contains(e.Cut, "url")
+	open = slices.Contains(e.Cut, "url")
 	if !e.QueryMasked {
-		return u, !cut
+		return []string{u}, open
 	}
 	head, query, found := strings.Cut(u, "?")
-	if !found {
-		return u + "?", false
+	if !found { // the whole query was dropped
+		return []string{u + "?"}, true
 	}
-	at := len(head) + 1
-	for pair := range strings.FieldsFuncSeq(query, func(r rune) bool { return r == '&' || r == ';' }) {
-		at = strings.Index(u[at:], pair) + at
-		name, value, _ := strings.Cut(pair, "=")
-		if name == "*" {
-			return u[:at], false
+	var b strings.Builder
+	b.WriteString(head + "?")
+	token := 0 // start of a name or value
+	flush := func(end int) {
+		t := query[token:end]
+		if !strings.Contains(t, "*") || strings.Trim(t, "*?") != "" {
+			b.WriteString(t)
+			return
 		}
-		if value == "*" {
-			return u[:at+len(name)+1], false
+		for _, c := range t {
+			if c == '*' {
+				parts = append(parts, b.String())
+				b.Reset()
+			} else {
+				b.WriteRune(c)
+			}
 		}
-		at += len(pair)
 	}
-	return head + "?", false
+	name := true
+	for i := range len(query) {
+		if c := query[i]; c == '&' || c == ';' || c == '=' && name {
+			flush(i)
+			b.WriteByte(c)
+			token, name = i+1, c != '='
+		}
+	}
+	flush(len(query))
+	return append(parts, b.String()), open
 }

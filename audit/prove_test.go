@@ -57,8 +57,8 @@ func (r *lineRules) Judge(raw string, _ time.Time) ProofVerdict {
 	return ProofVerdict{Allowed: true, Delay: r.delay}
 }
 
-func (r *lineRules) Depends(known string, _ time.Time) bool {
-	u, err := url.Parse(known)
+func (r *lineRules) Depends(parts []string, _ bool, _ time.Time) bool {
+	u, err := url.Parse(parts[0])
 	for _, p := range r.no {
 		if err != nil || strings.HasPrefix(p, u.RequestURI()) {
 			return true
@@ -565,20 +565,27 @@ func TestProveWindow(t *testing.T) {
 	}
 }
 
-func TestKnownURL(t *testing.T) {
-	for in, want := range map[string]string{
-		"https://a.test/p?a=1&token=*&b=2": "https://a.test/p?a=1&token=",
-		"https://a.test/p?*&b=2":           "https://a.test/p?",
-		"https://a.test/p?aa=1;a=*":        "https://a.test/p?aa=1;a=",
-		"https://a.test/p":                 "https://a.test/p?",
+func TestPartsOf(t *testing.T) {
+	c := Defaults()
+	red := newRedactor(c, []byte("k"))
+	for in, want := range map[string][]string{
+		"https://a.test/p?a=1&token=x&b=2":      {"https://a.test/p?a=1&token=", "&b=2"},
+		"https://a.test/p?token=x?y&b=*":        {"https://a.test/p?token=", "?", "&b=", ""},
+		"https://a.test/p?aa=1;key=x=y":         {"https://a.test/p?aa=1;key=", ""},
+		"https://a.test/p?sid=a&token=b&*c=d*e": {"https://a.test/p?sid=", "&token=", "&*c=d*e"},
+		"https://a.test/p?a=1*&b":               {"https://a.test/p?a=1*&b"},
 	} {
-		e := &Event{QueryMasked: true, URL: RedactedURL{in}}
-		if got, whole := knownURL(e); got != want || whole {
-			t.Errorf("%s: %s %v", in, got, whole)
+		e := &Event{}
+		e.SetURL(parse(t, in))
+		red.apply(e)
+		got, open := partsOf(e)
+		if diff := cmp.Diff(want, got); diff != "" || open {
+			t.Errorf("%s: %s", e.URL, diff)
 		}
 	}
-	e := &Event{URL: RedactedURL{"https://a.test/p?a=*"}}
-	if got, whole := knownURL(e); got != e.URL.s || !whole {
-		t.Errorf("%s %v", got, whole)
+	for _, e := range []*Event{{URL: RedactedURL{"https://a.test/p"}, QueryMasked: true}, {URL: RedactedURL{"https://a.test/p?"}, Cut: []string{"url"}}} {
+		if got, open := partsOf(e); !open || len(got) != 1 || got[0] != "https://a.test/p?" {
+			t.Errorf("%s %q", e.URL, got)
+		}
 	}
 }

@@ -171,10 +171,10 @@ func maskQuery(u, mode string) (string, bool) {
 		}
 		name, value, pair := strings.Cut(u[at:end], "=")
 		if secretValue(name) {
-			mask(at, at+len(name), "*")
+			mask(at, at+len(name), masked(name))
 		}
 		if pair && value != "" && value != "*" && (mode == "names" || secretName(unescape(name)) || secretValue(value)) {
-			mask(at+len(name)+1, end, "*")
+			mask(at+len(name)+1, end, masked(value))
 		}
 		if end == len(u) {
 			break
@@ -187,6 +187,9 @@ func maskQuery(u, mode string) (string, bool) {
 	b.WriteString(u[done:])
 	return b.String(), true
 }
+
+// masked stands for a text: a star for all but its question marks, which rules of robots.txt look at.
+func masked(s string) string { return "*" + strings.Repeat("?*", strings.Count(s, "?")) }
 
 // secretWords are the parts of a parameter's name that make its value a secret.
 var secretWords = []string{"token", "key", "secret", "pass", "pwd", "auth", "sig", "session", "sid", "code", "jwt", "credential"}

@@ -12,26 +12,38 @@ func TestDepends(t *testing.T) {
 		rules, known string
 		want         bool
 	}{
-		{"Disallow: /private/", "/a?token=", false},
-		{"Disallow: /a", "/a?token=", false},
-		{"Disallow: /a?token=x", "/a?token=", true},
-		{"Disallow: /a?other=x", "/a?token=", false},
-		{"Disallow: /*?", "/a?token=", false},
-		{"Disallow: /*x", "/a?token=", true},
-		{"Disallow: /*x\nAllow: /a?tok", "/a?token=", false}, // the longer rule that matches stands
-		{"Allow: /*x", "/a?token=", false},                   // allowed either way
-		{"Allow: /*x\nDisallow: /a", "/a?token=", true},
-		{"Disallow: /b*x", "/a?token=", false},
-		{"Disallow: /a$", "/a?token=", false},
-		{"Disallow: /*$", "/a?token=", true},
-		{"Disallow: /*x$", "/a?token=", true},
-		{"Disallow: /", "/robots.txt?x=", false},
-		{"Disallow: /%7Ex?a=%zz", "/~x?a=", true},
-		{"Content-Signal: /a?t=x ai-input=no", "/a?t=", true},
-		{"Content-Signal: ai-input=no", "/a?t=", false},
+		{"Disallow: /private/", "/a?token=@", false},
+		{"Disallow: /a", "/a?token=@", false},
+		{"Disallow: /a?token=x", "/a?token=@", true},
+		{"Disallow: /a?other=x", "/a?token=@", false},
+		{"Disallow: /*?", "/a?token=@", false},
+		{"Disallow: /*?sort=", "/a?token=@&page=2", false}, // a masked value holds no ? and no &
+		{"Disallow: /*&sort=", "/a?token=@&page=2", false},
+		{"Disallow: /*&page=", "/a?token=@&page=2", false}, // matches, whatever the value is
+		{"Disallow: /*sort=", "/a?token=@&page=2", true},
+		{"Disallow: /*?sort=", "/a?token=@...", true},
+		{"Disallow: /*x", "/a?token=@", true},
+		{"Disallow: /*x\nAllow: /a?tok", "/a?token=@", false}, // the longer rule that matches stands
+		{"Allow: /*x", "/a?token=@", false},                   // allowed either way
+		{"Allow: /*x\nDisallow: /a", "/a?token=@", true},
+		{"Disallow: /b*x", "/a?token=@", false},
+		{"Disallow: /a$", "/a?token=@", false},
+		{"Disallow: /*$", "/a?token=@", false},
+		{"Disallow: /*x$", "/a?token=@", true},
+		{"Disallow: /*x$", "/a?token=@&y=1", false},
+		{"Disallow: /*.pdf$", "/a?token=@...", true},
+		{"Disallow: /a/b", "/a/b...", false},
+		{"Disallow: /a/b", "/a/...", true},
+		{"Disallow: /", "/robots.txt?x=@", false},
+		{"Disallow: /%7Ex?a=%zz", "/~x?a=@", true},
+		{"Disallow: /b", "/a/../b?t=@", false},
+		{"Disallow: /b?t=x", "/a/../b?t=@", true},
+		{"Content-Signal: /a?t=x ai-input=no", "/a?t=@", true},
+		{"Content-Signal: ai-input=no", "/a?t=@", false},
 	} {
 		g := Parse([]byte("User-agent: *\n" + c.rules + "\n")).Group("ExampleBot")
-		if got := g.Depends(c.known, Options{StopOn: []string{"ai-input=no"}}); got != c.want {
+		known, open := strings.CutSuffix(c.known, "...")
+		if got := g.Depends(strings.Split(known, "@"), open, Options{StopOn: []string{"ai-input=no"}}); got != c.want {
 			t.Errorf("%q %s: %v", c.rules, c.known, got)
 		}
 	}
@@ -46,17 +58,33 @@ func TestDependsIsSound(t *testing.T) {
 		var b strings.Builder
 		b.WriteString("User-agent: *\n")
 		for range rapid.IntRange(1, 4).Draw(t, "rules") {
-			b.WriteString(rapid.SampledFrom([]string{"Allow: /", "Disallow: /"}).Draw(t, "kind") + text(6, "ab?=*$").Draw(t, "pattern") + "\n")
+			b.WriteString(rapid.SampledFrom([]string{"Allow: /", "Disallow: /"}).Draw(t, "kind") + text(6, "ab?&=*$").Draw(t, "pattern") + "\n")
 		}
 		g := Parse([]byte(b.String())).Group("x")
-		known := "/" + text(3, "ab").Draw(t, "path") + "?" + text(3, "ab=").Draw(t, "query")
-		if g.Depends(known, Options{}) {
+		parts := []string{"/" + text(3, "ab").Draw(t, "path") + "?" + text(3, "ab=").Draw(t, "query")}
+		for range rapid.IntRange(0, 2).Draw(t, "masked") {
+			parts = append(parts, text(3, "ab&=").Draw(t, "part"))
+		}
+		open := rapid.Bool().Draw(t, "open")
+		if g.Depends(parts, open, Options{}) {
 			return
 		}
-		one := g.MatchString(known + text(5, "ab?=$").Draw(t, "rest"))
-		two := g.MatchString(known + text(5, "ab?=$").Draw(t, "other"))
-		if one.Allowed != two.Allowed {
-			t.Fatalf("%q %s", b.String(), known)
+		fill := func(name string) string {
+			var b strings.Builder
+			for i, p := range parts {
+				if i > 0 {
+					b.WriteString(text(4, "ab=$").Draw(t, name))
+				}
+				b.WriteString(p)
+			}
+			if open {
+				b.WriteString(text(5, "ab?&=$").Draw(t, name))
+			}
+			return b.String()
+		}
+		one, two := fill("one"), fill("two")
+		if g.MatchString(one).Allowed != g.MatchString(two).Allowed {
+			t.Fatalf("%q %s %s", b.String(), one, two)
 		}
 	})
 }
