@@ -9,7 +9,10 @@ STATICCHECK_VERSION := v0.8.2
 TESTFLAGS   ?= -race -timeout 15m
 
 # program:package, as Debian names them
-NEEDS := redis-server:redis-server chromium:chromium curl:curl python3:python3 node:nodejs npm:npm openssl:openssl
+NEEDS := redis-server:redis-server chromium:chromium chromedriver:chromium-driver curl:curl wget:wget python3:python3 scrapy:python3-scrapy \
+	node:nodejs npm:npm javac:default-jdk-headless keytool:default-jdk-headless openssl:openssl
+# modules of Debian's own Python
+MODULES := requests httpx aiohttp selenium
 
 .PHONY: all build test lint bench fuzz tools deps tidy-check
 
@@ -20,7 +23,7 @@ build:
 
 deps:
 	@missing=""; for n in $(NEEDS); do command -v $${n%%:*} >/dev/null 2>&1 || missing="$$missing $${n##*:}"; done; \
-	/usr/bin/python3 -c 'import requests' 2>/dev/null || missing="$$missing python3-requests"; \
+	for m in $(MODULES); do /usr/bin/python3 -c "import importlib.util, sys; sys.exit(importlib.util.find_spec('$$m') is None)" 2>/dev/null || missing="$$missing python3-$$m"; done; \
 	if [ -n "$$missing" ]; then \
 		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 			echo "installing$$missing"; \
@@ -28,7 +31,7 @@ deps:
 		else echo "the tests need:$$missing (install them, or run this as root on Debian)"; exit 1; fi; \
 	fi
 	@for d in sign/testdata/node cmd/crawlgate/testdata/node; do \
-		if [ -f $$d/package.json ] && [ ! -d $$d/node_modules ]; then (cd $$d && npm install --no-audit --no-fund --no-package-lock --silent) || exit 1; fi; \
+		if [ -f $$d/package.json ] && ! (cd $$d && npm ls --depth=0 >/dev/null 2>&1); then (cd $$d && npm ci --no-audit --no-fund --silent) || exit 1; fi; \
 	done
 
 test: deps

@@ -83,20 +83,43 @@ func newCAShowCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// recipes are the lines that point a client at a gate. PROXY, CA, BUNDLE, SPKI, HOST, PORT and UA are replaced.
+// recipes are the lines that point a client at a gate. PROXY, CA, BUNDLE, SPKI, HOST, PORT and UA are replaced. The tests
+// run each of them as it is printed, but for Firefox.
 var recipes = map[string]string{
-	"curl":       "export http_proxy=PROXY https_proxy=PROXY\nexport CURL_CA_BUNDLE=BUNDLE\ncurl https://example.com/",
-	"wget":       "export http_proxy=PROXY https_proxy=PROXY\nwget --ca-certificate=CA https://example.com/",
-	"python":     "export http_proxy=PROXY https_proxy=PROXY\nexport SSL_CERT_FILE=BUNDLE REQUESTS_CA_BUNDLE=BUNDLE\n# urllib, requests and httpx read these; aiohttp: ClientSession(trust_env=True)",
-	"scrapy":     "export http_proxy=PROXY https_proxy=PROXY\nexport SSL_CERT_FILE=BUNDLE\n# settings.py: ROBOTSTXT_OBEY = False, DOWNLOAD_DELAY = 0, CONCURRENT_REQUESTS_PER_DOMAIN = 1: the gate does all three",
-	"node":       "export NODE_EXTRA_CA_CERTS=CA HTTPS_PROXY=PROXY HTTP_PROXY=PROXY NODE_USE_ENV_PROXY=1\n# Node 24 and later read these by themselves; before that:\n# import {setGlobalDispatcher, EnvHttpProxyAgent} from 'undici'; setGlobalDispatcher(new EnvHttpProxyAgent())",
-	"go":         "export HTTP_PROXY=PROXY HTTPS_PROXY=PROXY\nexport SSL_CERT_FILE=BUNDLE",
-	"java":       "keytool -importcert -noprompt -alias crawlgate -file CA -keystore crawlgate.p12 -storetype PKCS12 -storepass changeit\nexport JAVA_TOOL_OPTIONS=\"-Dhttp.proxyHost=HOST -Dhttp.proxyPort=PORT -Dhttps.proxyHost=HOST -Dhttps.proxyPort=PORT -Dhttp.nonProxyHosts= -Djavax.net.ssl.trustStore=crawlgate.p12 -Djavax.net.ssl.trustStoreType=PKCS12 -Djavax.net.ssl.trustStorePassword=changeit\"",
-	"chromium":   "chromium-headless-shell --user-data-dir=$(mktemp -d) --proxy-server=PROXY --proxy-bypass-list='<-loopback>' \\\n  --ignore-certificate-errors-spki-list=SPKI --disable-quic --user-agent='UA' \\\n  --force-webrtc-ip-handling-policy=disable_non_proxied_udp https://example.com/",
-	"firefox":    "# about:policies, policies.json:\n{\"policies\": {\"Certificates\": {\"Install\": [\"CA\"]}, \"Proxy\": {\"Mode\": \"manual\", \"HTTPProxy\": \"HOST:PORT\", \"UseHTTPProxyForAllProtocols\": true}}}",
-	"playwright": "// chromium.launch, with Debian's Chromium\n{executablePath: '/usr/bin/chromium', proxy: {server: 'PROXY'}, args: ['--ignore-certificate-errors-spki-list=SPKI', '--proxy-bypass-list=<-loopback>', '--disable-quic', '--user-agent=UA']}",
-	"puppeteer":  "// puppeteer.launch\n{executablePath: '/usr/bin/chromium', args: ['--proxy-server=PROXY', '--proxy-bypass-list=<-loopback>', '--ignore-certificate-errors-spki-list=SPKI', '--disable-quic', '--user-agent=UA']}",
-	"selenium":   "# options = webdriver.ChromeOptions()\nfor arg in ['--proxy-server=PROXY', '--proxy-bypass-list=<-loopback>', '--ignore-certificate-errors-spki-list=SPKI', '--user-data-dir=DIR', '--disable-quic', '--user-agent=UA']: options.add_argument(arg)",
+	"curl": `export http_proxy=PROXY https_proxy=PROXY
+export CURL_CA_BUNDLE=BUNDLE
+curl https://example.com/`,
+	"wget": `export http_proxy=PROXY https_proxy=PROXY
+wget --ca-certificate=CA https://example.com/`,
+	"python": `export http_proxy=PROXY https_proxy=PROXY
+export SSL_CERT_FILE=BUNDLE REQUESTS_CA_BUNDLE=BUNDLE
+# urllib, requests and httpx read these; aiohttp: ClientSession(trust_env=True)`,
+	"scrapy": `export http_proxy=PROXY https_proxy=PROXY
+# the gate reads robots.txt, keeps the pace and retries nothing; these can stand in settings.py too
+scrapy runspider spider.py -s ROBOTSTXT_OBEY=False -s DOWNLOAD_DELAY=0 -s CONCURRENT_REQUESTS_PER_DOMAIN=1`,
+	"node": `export HTTP_PROXY=PROXY HTTPS_PROXY=PROXY NODE_EXTRA_CA_CERTS=CA NODE_USE_ENV_PROXY=1
+# axios reads these by itself, the built-in fetch from Node 24 on; undici, and fetch before that:
+# import { setGlobalDispatcher, EnvHttpProxyAgent } from 'undici'; setGlobalDispatcher(new EnvHttpProxyAgent())`,
+	"go": `export HTTP_PROXY=PROXY HTTPS_PROXY=PROXY
+export SSL_CERT_FILE=BUNDLE`,
+	"java": `keytool -importcert -noprompt -alias crawlgate -file CA -keystore crawlgate.p12 -storetype PKCS12 -storepass changeit
+export JAVA_TOOL_OPTIONS="-Dhttp.proxyHost=HOST -Dhttp.proxyPort=PORT -Dhttps.proxyHost=HOST -Dhttps.proxyPort=PORT -Dhttp.nonProxyHosts= -Djavax.net.ssl.trustStore=$PWD/crawlgate.p12 -Djavax.net.ssl.trustStoreType=PKCS12 -Djavax.net.ssl.trustStorePassword=changeit"`,
+	"chromium": `chromium-headless-shell --user-data-dir="$(mktemp -d)" --proxy-server=PROXY --proxy-bypass-list='<-loopback>' \
+  --ignore-certificate-errors-spki-list=SPKI --disable-quic --user-agent='UA' \
+  --force-webrtc-ip-handling-policy=disable_non_proxied_udp https://example.com/`,
+	"firefox": `# about:policies, policies.json:
+{"policies": {"Certificates": {"Install": ["CA"]}, "Proxy": {"Mode": "manual", "HTTPProxy": "HOST:PORT", "UseHTTPProxyForAllProtocols": true}}}`,
+	"playwright": `// chromium.launch, with Debian's Chromium
+{executablePath: '/usr/bin/chromium', proxy: {server: 'PROXY'}, args: ['--ignore-certificate-errors-spki-list=SPKI',
+  '--proxy-bypass-list=<-loopback>', '--disable-quic', '--user-agent=UA']}`,
+	"puppeteer": `// puppeteer.launch, with Debian's Chromium
+{executablePath: '/usr/bin/chromium', args: ['--proxy-server=PROXY', '--proxy-bypass-list=<-loopback>',
+  '--ignore-certificate-errors-spki-list=SPKI', '--disable-quic', '--user-agent=UA']}`,
+	"selenium": `options = webdriver.ChromeOptions()
+for arg in ['--proxy-server=PROXY', '--proxy-bypass-list=<-loopback>', '--ignore-certificate-errors-spki-list=SPKI',
+            '--disable-quic', '--user-agent=UA']:
+    options.add_argument(arg)
+options.ignore_local_proxy_environment_variables()  # else it looks for chromedriver through the proxy`,
 }
 
 func newCAEnvCmd(a *app) *cobra.Command {

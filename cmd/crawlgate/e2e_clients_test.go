@@ -16,6 +16,7 @@ type fetched struct {
 	Headers map[string]string
 	Body    string
 	Error   string
+	Agent   string // as scripts of a page see it
 }
 
 func readFetched(t *testing.T, out string) []fetched {

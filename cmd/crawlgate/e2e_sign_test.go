@@ -51,7 +51,7 @@ var nodeModules = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for _, name := range []string{"undici", "http-message-sig"} {
+	for _, name := range []string{"undici", "http-message-sig", "axios", "https-proxy-agent", "playwright-core", "puppeteer-core"} {
 		if _, err := os.Stat(filepath.Join(dir, "node_modules", name)); err != nil {
 			npm := exec.Command("npm", "ci", "--no-audit", "--no-fund")
 			npm.Dir = dir

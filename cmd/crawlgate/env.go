@@ -167,8 +167,13 @@ func javaOptions(proxy *url.URL, caFile string) (string, error) {
 		return "", err
 	}
 	if st, err := os.Stat(store); err != nil || st.ModTime().Before(ca.ModTime()) {
-		tmp := store + ".new"
-		os.Remove(tmp)
+		// Programs may be started side by side the first time; each makes a store of its own and one stays.
+		dir, err := os.MkdirTemp(filepath.Dir(caFile), ".tmp-")
+		if err != nil {
+			return "", err
+		}
+		defer os.RemoveAll(dir)
+		tmp := filepath.Join(dir, "truststore.p12")
 		cmd := exec.Command(keytool, "-importcert", "-noprompt", "-alias", "crawlgate", "-file", caFile, "-keystore", tmp, "-storetype", "PKCS12", "-storepass", "changeit")
 		cmd.Env = append(os.Environ(), "JAVA_TOOL_OPTIONS=")
 		if out, err := cmd.CombinedOutput(); err != nil {
