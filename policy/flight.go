@@ -174,14 +174,21 @@ func (p *Policy) tryRead(ctx context.Context, k key, q *Query, good *copied, fl 
 	}()
 	o = p.read(ctx, k, good, fl)
 	if o.class == ClassNoMatch && !o.confirm {
-		var err error
-		if o.group, o.named, err = compileBody(o.body, q.Token, q.Fallback); err != nil {
-			o.body = nil
-			p.log.Error("robots.txt could not be read", "host", k.host, "err", err)
-			return o.fail(ClassUnreachable, err)
+		o.compile(Parse(o.body), q)
+		if o.err != nil {
+			p.log.Error("robots.txt could not be read", "host", k.host, "err", o.err)
 		}
 	}
 	return o
+}
+
+// compile makes rules of what was read; a body that the parser fails on is one that cannot be read.
+func (o *outcome) compile(rs *Ruleset, q *Query) {
+	var err error
+	if o.group, o.named, err = rs.both(q.Token, q.Fallback); err != nil {
+		o.body = nil
+		o.fail(ClassUnreachable, err)
+	}
 }
 
 // version describes what a fetch found, as the archive keeps it.

@@ -136,7 +136,10 @@ func (h *handler) add(n int32, k kind, value string) {
 	rs.records = append(rs.records, record{value: value, line: n, lo: h.run, hi: int32(len(rs.names)), kind: k})
 }
 
-// asWritten gives a line's value from the text as it came, when cleaning changed it.
+// asWritten gives a line's value from the text as it came, when cleaning changed it. No cleaning makes the library's own
+// value right for these lines (octets from 0x80, lower-case hex): messages, Sitemap and Content-Usage need what was
+// written, and encoding an octet as three would push the end of a long line past the limit. So own code splits them; what
+// kind of line it is, the library has said.
 func (h *handler) asWritten(n int32, value string) string {
 	for len(h.changed) > 0 && h.changed[0].line < n {
 		h.changed = h.changed[1:]
