@@ -3,6 +3,7 @@ package proxy
 import (
 	"errors"
 	"log/slog"
+	"maps"
 	"strconv"
 	"strings"
 	"sync"
@@ -137,6 +138,13 @@ func (x *exchange) settleJob() {
 	j.dirty[job.Client+"+"+job.ID] = true
 }
 
+// clone copies a job for use without the lock.
+func (job *Job) clone() Job {
+	c := *job
+	c.Refused = maps.Clone(job.Refused)
+	return c
+}
+
 // Jobs lists the jobs known, newest first.
 func (g *Gate) Jobs() []Job {
 	j := g.jobs
@@ -144,11 +152,7 @@ func (g *Gate) Jobs() []Job {
 	defer j.mu.Unlock()
 	out := make([]Job, 0, len(j.all))
 	for _, job := range j.all {
-		c := *job
-		c.Refused = map[string]int{}
-		for k, v := range job.Refused {
-			c.Refused[k] = v
-		}
+		c := job.clone()
 		if c.Stopped == "" && time.Since(c.Last) >= jobLifetime {
 			c.Stopped = "ended"
 		}
@@ -180,7 +184,7 @@ func (g *Gate) FlushJobs() {
 	var save []Job
 	for key := range j.dirty {
 		if job := j.all[key]; job != nil {
-			save = append(save, *job)
+			save = append(save, job.clone())
 		}
 	}
 	clear(j.dirty)
