@@ -97,7 +97,7 @@ func TestHTTPIndexingScan(t *testing.T) {
 // Hostile and broken codings teach nothing and harm nothing.
 func TestHTTPIndexingHostile(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(3, 4))
-	bomb := encoded(t, "gzip", strings.Repeat("\x00", 64<<20))
+	bomb := encoded(t, "gzip", strings.Repeat("\x00", 4<<20))
 	for _, coding := range []string{"gzip", "br", "zstd"} {
 		good := encoded(t, coding, strings.Repeat("<p>hello</p>", 5000))
 		for i := range 50 {

@@ -145,6 +145,7 @@ func TestHTTPWebSocket(t *testing.T) {
 				must(t, c.(*tls.Conn).CloseWrite())
 			}
 			rest, _ := io.ReadAll(br)
+			c.Close()
 			if !siteFirst && string(rest) != "last word" {
 				t.Errorf("after its end the fetcher got %q", rest)
 			}

@@ -2,5 +2,8 @@
 
 package proxy
 
-// manyTunnels are open at once in the stress tests.
-const manyTunnels = 1000
+// What the stress tests open at once, and send in one tunnel.
+const (
+	manyTunnels  = 1000
+	manyRequests = 10_000
+)

@@ -2,5 +2,8 @@
 
 package proxy
 
-// manyTunnels is fewer under the race detector, which makes a handshake twenty times dearer.
-const manyTunnels = 200
+// Fewer under the race detector, which makes a handshake twenty times dearer.
+const (
+	manyTunnels  = 200
+	manyRequests = 1500
+)
