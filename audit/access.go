@@ -17,7 +17,7 @@ type Judge interface {
 	Parse(body []byte) RobotsFile
 }
 
-// RobotsFile is one parsed robots.txt.
+// RobotsFile is one parsed robots.txt. It is used by many goroutines at once.
 type RobotsFile interface {
 	// Group is what binds a crawler: the group of the first token that has one, else the `*` group, else no rule.
 	Group(tokens []string) RobotsGroup
@@ -204,10 +204,9 @@ func (a *auditor) prepare(ctx context.Context) error {
 	if a.dns, err = openDNSBook(o); err != nil {
 		return err
 	}
-	if a.robots, err = loadRobots(o.Robots, o.Judge, o.UnreachableLimit, o.Grace); err != nil {
+	if a.robots, err = loadRobots(o.Robots, o.Judge, len(a.crawlers.all), o.UnreachableLimit, o.Grace); err != nil {
 		return err
 	}
-	a.robots.compileFor(a.crawlers)
 	if a.sitemap, err = loadSitemaps(o.Sitemaps); err != nil {
 		return err
 	}

@@ -75,13 +75,14 @@ func (a *auditor) selfCheck(r *AccessReport, c *accessCounts) {
 			continue
 		}
 		show := func(j int) {
-			g := v.groups[j]
+			g := v.group(a.crawlers, int32(j))
 			s.Groups = append(s.Groups, AccessGroupCheck{shown(v.host), stampOf(v.effective), a.crawlers.all[j].Name, shown(g.Token()), g.Line()})
 		}
 		// Besides the reported crawlers one without a group of its own, so that the fallback can be seen.
 		ownless, seen := -1, false
 		for j := range a.crawlers.all {
-			own := v.groups[j].Token() != "" && v.groups[j].Token() != "*"
+			token := v.group(a.crawlers, int32(j)).Token()
+			own := token != "" && token != "*"
 			if c.crawlers[j] != nil {
 				show(j)
 				seen = seen || !own

@@ -20,12 +20,12 @@ var accessPage string
 var accessStyle string
 
 var accessTemplate = template.Must(template.New("report").Funcs(template.FuncMap{
-	"num":   Group,
+	"num":   func(n int64) string { return solid(Group(n)) },
 	"day":   people,
 	"safe":  func(s string) string { return Printable(s, 400) },
 	"host":  hostShown,
 	"share": func(part, whole int64) string { return share(part, whole) },
-	"bp":    func(n int64) string { return fmt.Sprintf("%d.%d %%", n/100, n%100/10) },
+	"bp":    func(n int64) string { return share(n, 10_000) },
 	"secs":  func(ms int64) string { return fmt.Sprintf("%d.%03d s", ms/1000, ms%1000) },
 	"short": func(s string) string { return s[:min(len(s), 12)] },
 }).Parse(accessPage))
@@ -125,11 +125,14 @@ func (r *AccessReport) spanText() string {
 
 func share(part, whole int64) string {
 	if whole == 0 {
-		return "0 %"
+		return "0\u00a0%"
 	}
 	bp := (2*1000*part + whole) / (2 * whole)
-	return fmt.Sprintf("%d.%d %%", bp/10, bp%10)
+	return fmt.Sprintf("%d.%d\u00a0%%", bp/10, bp%10)
 }
+
+// solid keeps a number on one line.
+func solid(s string) string { return strings.ReplaceAll(s, " ", "\u00a0") }
 
 // verdict says in sentences what a site's owner wants to know first.
 func (r *AccessReport) verdict() []string {
@@ -387,7 +390,7 @@ func (r *AccessReport) wasteChart() rowChart {
 	}
 	var c rowChart
 	for _, x := range rows {
-		c.add(x.name, max(r.Totals.Genuine, 1), Group(x.n)+"  "+share(x.n, r.Totals.Genuine), fmt.Sprintf("%s: %d of %d", x.name, x.n, r.Totals.Genuine), x.class, x.n)
+		c.add(x.name, max(r.Totals.Genuine, 1), Group(x.n)+" ("+share(x.n, r.Totals.Genuine)+")", fmt.Sprintf("%s: %d of %d", x.name, x.n, r.Totals.Genuine), x.class, x.n)
 	}
 	return c
 }

@@ -195,7 +195,7 @@ func TestAccessRobotsFolders(t *testing.T) {
 	writeFile(t, dir+"/20251103T000000Z.404.txt", nil)
 	writeFile(t, dir+"/.hidden.txt", nil)
 	writeFile(t, dir+"/README.md", nil)
-	h, err := loadRobots([]string{dir}, prefixJudge{}, time.Hour, 0)
+	h, err := loadRobots([]string{dir}, prefixJudge{}, 1, time.Hour, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +212,7 @@ func TestAccessRobotsFolders(t *testing.T) {
 	for _, bad := range []string{"robots.txt", "20251103T000000Z.99.txt", "20251103T006100Z.txt", "20251133T000000Z.txt"} {
 		dir := t.TempDir()
 		writeFile(t, filepath.Join(dir, "h.example", bad), nil)
-		if _, err := loadRobots([]string{dir}, prefixJudge{}, time.Hour, 0); err == nil {
+		if _, err := loadRobots([]string{dir}, prefixJudge{}, 1, time.Hour, 0); err == nil {
 			t.Errorf("%s passes", bad)
 		}
 	}

@@ -25,6 +25,7 @@ type logBlock struct {
 	fields   *w3cFields // columns in force at its start
 	skip     int        // lines at its start that are an overlap
 	overlong int        // lines before it that were too long
+	dropped  int        // such lines of the overlap
 }
 
 // reading is the one goroutine that reads; workers take its blocks.
@@ -101,13 +102,13 @@ func (r *reading) input(index int32, in *accessInput) {
 	in.format = r.a.format
 	buf := r.buffer()
 	var fields *w3cFields
-	n, overlong, skip := 0, 0, in.overlap
+	n, overlong, dropped, skip := 0, 0, 0, in.overlap
 	skipping, started := false, false
 	send := func(data, from []byte) {
-		b := &logBlock{input: index, data: data, buf: from, format: in.format, fields: fields, skip: skip, overlong: overlong}
+		b := &logBlock{input: index, data: data, buf: from, format: in.format, fields: fields, skip: skip, overlong: overlong, dropped: dropped}
 		lines := bytes.Count(data, []byte{'\n'})
 		skip = max(0, skip-lines)
-		overlong = 0
+		overlong, dropped = 0, 0
 		r.report.Lines += int64(lines)
 		fields = lastFields(data, in.format, fields)
 		r.busy.Add(1)
@@ -152,8 +153,13 @@ func (r *reading) input(index int32, in *accessInput) {
 			send(buf[:cut], buf)
 			buf, n = next, m
 		case n > maxAccessLine:
-			overlong++
 			n, skipping = 0, true
+			if skip > 0 {
+				skip--
+				dropped++
+			} else {
+				overlong++
+			}
 		}
 		r.progress(in, o, rerr != nil)
 		if rerr != nil {

@@ -393,14 +393,18 @@ func (a *auditor) delays(r *AccessReport, c *accessCounts) error {
 				return
 			}
 			i := at(vs, t)
-			if i < 0 || vs[i].kind() != robotsRules || vs[i].delays[k.crawler] == 0 {
+			if i < 0 || vs[i].kind() != robotsRules {
+				return
+			}
+			owed := vs[i].group(a.crawlers, k.crawler).CrawlDelay()
+			if owed <= 0 {
 				return
 			}
 			d.Checked++
 			if d.MinGapMS < 0 || gap < d.MinGapMS {
 				d.MinGapMS = gap
 			}
-			if gap < vs[i].delays[k.crawler]-a.o.DelayTolerance.Milliseconds() {
+			if gap < owed.Milliseconds()-a.o.DelayTolerance.Milliseconds() {
 				d.Violations++
 			}
 		}))

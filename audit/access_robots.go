@@ -17,6 +17,7 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -29,9 +30,8 @@ type robotsVersion struct {
 	sha256    string
 	body      []byte
 
-	file   RobotsFile    // 2xx only
-	groups []RobotsGroup // by crawler, 2xx only
-	delays []int64       // by crawler, ms
+	file   RobotsFile                    // 2xx only
+	groups []atomic.Pointer[RobotsGroup] // by crawler, made when first asked for
 
 	next int64 // the moment it ends
 	open int64 // 5xx: from then on everything is allowed (audit.md B5.3)
@@ -65,8 +65,8 @@ type robotsHistory struct {
 
 var versionName = regexp.MustCompile(`^(\d{8}T\d{6})Z(?:\.(\d{1,3}))?\.txt$`)
 
-// loadRobots reads files and folders of versions (audit.md B5.1).
-func loadRobots(paths []string, judge Judge, limit, grace time.Duration) (*robotsHistory, error) {
+// loadRobots reads files and folders of versions (audit.md B5.1), to judge so many crawlers.
+func loadRobots(paths []string, judge Judge, crawlers int, limit, grace time.Duration) (*robotsHistory, error) {
 	h := &robotsHistory{hosts: map[string][]*robotsVersion{}, grace: grace.Milliseconds()}
 	h.nobody = judge.Parse(nil).Group([]string{"nobody"})
 	for _, path := range paths {
@@ -121,6 +121,7 @@ func loadRobots(paths []string, judge Judge, limit, grace time.Duration) (*robot
 		v.index = int32(i)
 		if v.kind() == robotsRules {
 			v.file = judge.Parse(v.body)
+			v.groups = make([]atomic.Pointer[RobotsGroup], crawlers)
 		}
 		v.body = nil
 	}
@@ -285,26 +286,15 @@ func (h *robotsHistory) addIndex(dir, index string) error {
 	return nil
 }
 
-// compileFor finds every crawler's group and delay in every version.
-func (h *robotsHistory) compileFor(l *crawlerList) {
-	for _, v := range h.all {
-		if v.kind() != robotsRules {
-			continue
-		}
-		v.groups = make([]RobotsGroup, len(l.all))
-		v.delays = make([]int64, len(l.all))
-		byTokens := map[string]RobotsGroup{}
-		for i, c := range l.all {
-			key := strings.ToLower(strings.Join(c.RobotsTokens, "\n"))
-			g := byTokens[key]
-			if g == nil {
-				g = v.file.Group(c.RobotsTokens)
-				byTokens[key] = g
-			}
-			v.groups[i] = g
-			v.delays[i] = g.CrawlDelay().Milliseconds()
-		}
+// group is what binds a crawler in a 2xx version. An archive may hold many hosts that a log knows nothing of: a group is
+// made when a request needs it.
+func (v *robotsVersion) group(l *crawlerList, crawler int32) RobotsGroup {
+	if g := v.groups[crawler].Load(); g != nil {
+		return *g
 	}
+	g := v.file.Group(l.all[crawler].RobotsTokens)
+	v.groups[crawler].Store(&g)
+	return g
 }
 
 // onlyHost is the host of requests that name none: the one whose versions there are.

@@ -700,7 +700,7 @@ func TestAccessIndexJSONL(t *testing.T) {
 		"missing body": strings.Replace(index, "bodies/ab", "bodies/no", 1), "no JSON": "x\n", "empty": "\n", "status": strings.Replace(index, "404", "104", 1),
 	} {
 		writeFile(t, dir+"/index.jsonl", []byte(bad))
-		if _, err := loadRobots([]string{dir}, prefixJudge{}, time.Hour, 0); err == nil {
+		if _, err := loadRobots([]string{dir}, prefixJudge{}, 1, time.Hour, 0); err == nil {
 			t.Errorf("%s passes", name)
 		}
 	}

@@ -84,6 +84,8 @@ func (w *accessWorker) block(b *logBlock) {
 		in.lines++
 		w.malformed(in, badStructure)
 	}
+	in.lines += int64(b.dropped)
+	in.duplicates += int64(b.dropped)
 	if w.ctx.Err() != nil {
 		return
 	}
@@ -246,15 +248,19 @@ func (w *accessWorker) graced(vs []*robotsVersion, i int, crawler int32, e *entr
 
 // target looks a target up in a version, nil for none.
 func (w *accessWorker) target(v *robotsVersion, crawler int32, target []byte) targetVerdict {
-	index, group := int32(-1), w.a.robots.nobody
-	if v != nil && v.kind() == robotsRules {
-		index, group = v.index, v.groups[crawler]
+	index, rules := int32(-1), v != nil && v.kind() == robotsRules
+	if rules {
+		index = v.index
 	} else {
 		crawler = -1
 	}
 	t, ok := w.targets[targetKey{index, crawler, string(target)}]
 	if ok {
 		return t
+	}
+	group := w.a.robots.nobody
+	if rules {
+		group = v.group(w.a.crawlers, crawler)
 	}
 	text := string(target)
 	m := group.Match(text)

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"crawlgate/audit"
@@ -23,13 +24,15 @@ import (
 type accessJudge struct{}
 
 func (accessJudge) Parse(body []byte) audit.RobotsFile {
-	return &accessRobots{rules: policy.Parse(body), body: body}
+	return &accessRobots{
+		rules: policy.Parse(body),
+		waits: sync.OnceValue(func() *policy.Ruleset { return policy.Parse(withoutRequestRate(body)) }),
+	}
 }
 
 type accessRobots struct {
 	rules *policy.Ruleset
-	body  []byte
-	waits *policy.Ruleset // without Request-rate lines
+	waits func() *policy.Ruleset // without Request-rate lines
 }
 
 func (f *accessRobots) Sitemaps() []string { return f.rules.Sitemaps() }
@@ -43,10 +46,7 @@ func (f *accessRobots) Group(tokens []string) audit.RobotsGroup {
 	delay, source, _ := g.g.Delay(time.Unix(0, 0))
 	if source == "request-rate" {
 		// The audit checks Crawl-delay alone. Such a line never ends a group, so that the groups stay the same without it.
-		if f.waits == nil {
-			f.waits = policy.Parse(withoutRequestRate(f.body))
-		}
-		delay, _, _ = f.waits.Group(token, tokens...).Delay(time.Unix(0, 0))
+		delay, _, _ = f.waits().Group(token, tokens...).Delay(time.Unix(0, 0))
 	}
 	g.delay = delay
 	return g
