@@ -23,8 +23,6 @@ const (
 	minLifetime = 10 * time.Second
 	maxLifetime = 300 * time.Second
 	maxLabel    = 64 // bytes
-	// shortLifetime is what the gate's dial and handshake timeouts, 10s each, and 30s for the site's clock add up to.
-	shortLifetime = 50 * time.Second
 
 	minMaxAge        = time.Minute
 	maxMaxAge        = 24 * time.Hour
@@ -151,9 +149,6 @@ func (c Config) Warnings() []string {
 	var w []string
 	if c.AllowTestKey {
 		w = append(w, "sign.allow_test_key: signatures made with a published test key prove nothing; anyone can make them")
-	}
-	if c.Lifetime > 0 && c.Lifetime < shortLifetime {
-		w = append(w, fmt.Sprintf("sign.lifetime: %s may be over before a slow site has the request; dialling and the TLS handshake come after the signature and may take 20s, so %s is the least that always suffices", c.Lifetime, shortLifetime))
 	}
 	return w
 }

@@ -298,16 +298,6 @@ func captureOf(url string, h http.Header) Capture {
 	return c
 }
 
-func TestShortLifetimeWarns(t *testing.T) {
-	for lifetime, warns := range map[time.Duration]bool{10 * time.Second: true, 49 * time.Second: true, 50 * time.Second: false, 5 * time.Minute: false} {
-		c := Defaults()
-		c.Lifetime = lifetime
-		if w := c.Warnings(); (len(w) == 1 && strings.HasPrefix(w[0], "sign.lifetime: ")) != warns {
-			t.Errorf("%s: %v", lifetime, w)
-		}
-	}
-}
-
 func TestPublishConfigValidate(t *testing.T) {
 	for key, change := range map[string]func(*PublishConfig){
 		"":               func(*PublishConfig) {},

@@ -10,14 +10,14 @@ var own = [...]string{"Signature-Agent", "Signature-Input", "Signature"}
 
 // Strip removes from a client's header, or trailer, every field whose name begins with "signature" in any letter case (so
 // also Signature_Agent, which some servers read like Signature-Agent), and takes those names out of the lists of Connection
-// and Trailer, so that a client can't have our own fields dropped. It gives the number of field lines removed.
-// Call it before hop-by-hop fields are handled.
+// and Trailer, so that a client can't have our own fields dropped. It gives the number of field lines removed; a trailer that is only announced
+// counts as one. Call it before hop-by-hop fields are handled.
 func Strip(h http.Header) int {
 	n := 0
 	for name, values := range h {
 		switch {
 		case isSignatureName(name):
-			n += len(values)
+			n += max(1, len(values)) // an announced trailer has none yet
 			delete(h, name)
 		case isNameList(name):
 			stripNames(h, name, values)
