@@ -222,7 +222,7 @@ func BenchmarkIndexing(b *testing.B) {
 //
 //	go test -run xxx -bench IdleTunnels -benchtime 1x ./proxy
 func BenchmarkIdleTunnels(b *testing.B) {
-	const tunnels = 9000 // of 20,000 open files
+	const tunnels = 10_000
 	for range b.N {
 		r := newRig(b)
 		r.quiet = true

@@ -3,6 +3,7 @@ package proxy
 import (
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -187,9 +188,9 @@ func (b *body) copyTo(w http.ResponseWriter, head func()) *http.Response {
 			b.moved.Add(1)
 		}
 		if err == io.EOF {
-			if b.x.in.ProtoMajor == 2 {
+			if stall := b.x.rules.Server.StallTimeout; b.x.in.ProtoMajor == 2 && stall > 0 {
 				// What the server still holds back goes out after the handler ended, when nothing watches it any more.
-				_ = rc.SetWriteDeadline(time.Now().Add(b.x.rules.Server.StallTimeout))
+				_ = rc.SetWriteDeadline(time.Now().Add(stall))
 			}
 			return nil
 		}
@@ -250,6 +251,11 @@ func (b *body) cut(w http.ResponseWriter, rc *http.ResponseController, s *headSe
 	}
 	_ = rc.Flush()
 	b.finish(err)
+	if !b.x.in.ProtoAtLeast(1, 1) {
+		if c, ok := b.x.in.Context().Value(connKey{}).(net.Conn); ok {
+			resetOnClose(c)
+		}
+	}
 	panic(http.ErrAbortHandler)
 }
 
@@ -336,7 +342,9 @@ func (b *body) watch(rc *http.ResponseController) *watcher {
 		_ = rc.SetWriteDeadline(time.Now()) // frees a write that the fetcher does not read
 	}
 	w.mu.Lock()
-	w.timer = time.AfterFunc(stall, fire)
+	if stall > 0 {
+		w.timer = time.AfterFunc(stall, fire)
+	}
 	w.mu.Unlock()
 	return w
 }
@@ -345,7 +353,9 @@ func (w *watcher) stop() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.done = true
-	w.timer.Stop()
+	if w.timer != nil {
+		w.timer.Stop()
+	}
 }
 
 func (w *watcher) cause() error {

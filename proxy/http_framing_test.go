@@ -374,3 +374,31 @@ func TestHTTPWholeStreamsAreNotReset(t *testing.T) {
 		}
 	}
 }
+
+// An HTTP/1.0 fetcher knows the end of a body by the end of the connection alone: a cut one ends with a reset.
+func TestHTTPTruncationForHTTP10(t *testing.T) {
+	r := newRig(t)
+	cut := func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, strings.Repeat("x", 20000))
+		_ = http.NewResponseController(w).Flush()
+		<-time.After(50 * time.Millisecond) // the head is out
+		panic(http.ErrAbortHandler)
+	}
+	secure, plain := r.origin("ten.test", true, "", cut), r.origin("tenplain.test", false, "", cut)
+	r.start(rigOptions{})
+	for _, inside := range []bool{true, false} {
+		o := secure
+		if !inside {
+			o = plain
+		}
+		c := r.rawConn(o, inside)
+		fmt.Fprintf(c, "GET %s HTTP/1.0\r\nHost: %s\r\n\r\n", o.target(inside, "/"), o.hostport())
+		b, err := io.ReadAll(c)
+		if !strings.HasPrefix(string(b), "HTTP/1.0 200") {
+			continue // answered instead, or lost with the reset: as loud
+		}
+		if err == nil {
+			t.Errorf("inside=%v: a clean end after %d bytes", inside, len(b))
+		}
+	}
+}

@@ -113,20 +113,44 @@ func (c *answerConn) Write(p []byte) (int, error) {
 		}
 	}
 	// A fetcher that does not read must not hold a goroutine for ever. Every write of every tunnel ends here too.
-	if d := c.stall.Load(); d > 0 {
+	if d := c.stall.Load(); d == writesNothing {
+		return 0, net.ErrClosed
+	} else if d > 0 {
 		_ = c.Conn.SetWriteDeadline(time.Now().Add(time.Duration(d)))
 	}
 	return c.Conn.Write(p)
 }
 
-// patience sets how long one write to the fetcher behind c may take.
+// writesNothing, as the time a write may take, keeps even a close_notify in.
+const writesNothing = -1
+
+// patience sets how long one write to the fetcher behind c may take; 0: no limit.
 func patience(c net.Conn, d time.Duration) {
+	if a := outermost(c); a != nil {
+		a.stall.Store(int64(d))
+	}
+}
+
+// resetOnClose makes the coming close of the fetcher's connection a reset, without close_notify: an HTTP/1.0 fetcher
+// takes any other end for the end of the body.
+func resetOnClose(c net.Conn) {
+	a := outermost(c)
+	if a == nil {
+		return
+	}
+	a.stall.Store(writesNothing)
+	if l, ok := a.Conn.(interface{ SetLinger(int) error }); ok {
+		_ = l.SetLinger(0)
+	}
+}
+
+// outermost finds the connection that the proxy's listener accepted under c.
+func outermost(c net.Conn) *answerConn {
 	for c != nil {
 		switch t := c.(type) {
 		case *answerConn:
 			if t.tunnel == nil {
-				t.stall.Store(int64(d))
-				return
+				return t
 			}
 			c = t.Conn
 		case *tls.Conn:
@@ -138,9 +162,10 @@ func patience(c net.Conn, d time.Duration) {
 		case *replayConn:
 			c = t.Conn
 		default:
-			return
+			return nil
 		}
 	}
+	return nil
 }
 
 // CloseWrite lets the server half-close, so that the client can read an early answer.

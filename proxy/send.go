@@ -310,8 +310,9 @@ func (e *uploadError) Error() string { return "request body: " + e.err.Error() }
 func (e *uploadError) Unwrap() error { return e.err }
 
 func (u *upload) Read(p []byte) (int, error) {
-	if u.x.readBy != nil {
-		_ = u.x.readBy(time.Now().Add(u.x.rules.Server.StallTimeout))
+	stall := u.x.rules.Server.StallTimeout
+	if u.x.readBy != nil && stall > 0 {
+		_ = u.x.readBy(time.Now().Add(stall))
 	}
 	n, err := u.r.Read(p)
 	u.wire.out.Add(int64(n))
@@ -323,7 +324,7 @@ func (u *upload) Read(p []byte) (int, error) {
 	}
 	switch {
 	case err == io.EOF:
-		if u.x.readBy != nil {
+		if u.x.readBy != nil && stall > 0 {
 			_ = u.x.readBy(time.Time{})
 		}
 		for k := range u.trailer {

@@ -290,8 +290,8 @@ func (x *exchange) methodAllowed() *refusal {
 
 // bodyless looks whether an HTTP/2 request that announced no length has any body at all.
 func (x *exchange) bodyless() bool {
-	if x.readBy != nil {
-		_ = x.readBy(time.Now().Add(x.rules.Server.StallTimeout))
+	if stall := x.rules.Server.StallTimeout; x.readBy != nil && stall > 0 {
+		_ = x.readBy(time.Now().Add(stall))
 		defer func() { _ = x.readBy(time.Time{}) }()
 	}
 	var one [1]byte
