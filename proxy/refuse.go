@@ -190,7 +190,7 @@ func refusalFor(err error) *refusal {
 	case errors.As(err, &denied):
 		return deniedRefusal(denied, err)
 	case errors.As(err, &host):
-		no := &refusal{code: BadRequest, class: host.Class, detail: "The target's host name cannot be used: " + host.Class, err: err}
+		no := &refusal{code: BadRequest, class: host.Class, detail: "The target cannot be used: " + host.Text, err: err}
 		if host.Class == "host_ambiguous_ipv4" || host.Class == "host_single_label" || host.Class == "host_special_use" || strings.HasPrefix(host.Class, "addr_") {
 			no.code, no.detail = AddressDenied, ""
 		}

@@ -118,13 +118,20 @@ a whole site, a path of it, sitemap:URL for the URLs of a sitemap, or page:URL f
 			if asJSON {
 				return json.NewEncoder(a.stdout).Encode(map[string]string{"name": name, "secret": secret, "file": file})
 			}
-			proxyURL := "http://" + name + ":" + secret + "@" + cfg.Listen
+			at := cfg.Listen
+			if c, err := dialControl(cfg.StateDir); err == nil {
+				var st status
+				if c.get(cmd.Context(), "/status", &st) == nil {
+					_, at, _ = strings.Cut(st.Proxy, "://")
+				}
+			}
+			proxyURL := "http://" + name + ":" + secret + "@" + at
 			fmt.Fprintf(a.stdout, "%s\n", secret)
 			fmt.Fprintf(a.stderr, "client %s is in %s; its secret is shown this once\n\n", name, file)
 			fmt.Fprintf(a.stderr, "  curl        https_proxy=%s curl --cacert \"$(crawlgate ca path)\" URL\n", proxyURL)
 			fmt.Fprintf(a.stderr, "  python      requests.get(URL, proxies={'https': '%s'}, verify=CA)\n", proxyURL)
 			fmt.Fprintf(a.stderr, "  scrapy      request.meta['proxy'] = '%s'\n", proxyURL)
-			fmt.Fprintf(a.stderr, "  playwright  launch({proxy: {server: 'http://%s', username: '%s', password: SECRET}})\n", cfg.Listen, name)
+			fmt.Fprintf(a.stderr, "  playwright  launch({proxy: {server: 'http://%s', username: '%s', password: SECRET}})\n", at, name)
 			fmt.Fprintf(a.stderr, "  node        new ProxyAgent({uri: '%s', requestTls: {ca}})\n", proxyURL)
 			fmt.Fprintf(a.stderr, "  go          HTTPS_PROXY=%s SSL_CERT_FILE=BUNDLE\n", proxyURL)
 			if len(c.Sites) == 0 {

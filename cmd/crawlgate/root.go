@@ -101,7 +101,7 @@ func newRootCmd(a *app) *cobra.Command {
 	f.StringVar(&a.logLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&a.logFormat, "log-format", "", "text or json (default: text on a terminal, else json)")
 	root.AddCommand(newServeCmd(a), newRunCmd(a), newDemoCmd(a), newCheckCmd(a), newSitesCmd(a), newKeysCmd(a), newVerifyCmd(a), newCACmd(a),
-		newJobsCmd(a), newClientCmd(a), newAddressCmd(a), newRobotsCmd(a), newAuditCmd(a, newAuditAccessCmd(a)), newWhyCmd(a), newDoctorCmd(a), newPageCmd(a), newConfigCmd(a), newVersionCmd(a))
+		newJobsCmd(a), newClientCmd(a), newAddressCmd(a), newRobotsCmd(a), newAuditCmd(a, newAuditAccessCmd(a), newAuditProveCmd(a), newAuditPlotCmd(a)), newWhyCmd(a), newDoctorCmd(a), newPageCmd(a), newConfigCmd(a), newVersionCmd(a))
 	withSuggestions(root)
 	return root
 }
