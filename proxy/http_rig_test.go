@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -108,7 +107,6 @@ type framer struct {
 	conn net.Conn
 	enc  *hpack.Encoder
 	buf  bytes.Buffer
-	mu   sync.Mutex
 }
 
 func (r *rig) framer(o *origin) *framer {

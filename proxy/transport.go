@@ -173,7 +173,6 @@ type wireLog struct {
 	headTimer *time.Timer
 	out       atomic.Int64 // body bytes sent
 	in        atomic.Int64 // body bytes received
-	proto     string
 }
 
 func (w *wireLog) trace(early func(int, http.Header)) *httptrace.ClientTrace {
