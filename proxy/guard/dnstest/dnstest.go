@@ -39,6 +39,8 @@ type Reply struct {
 	// CNAME is a chain of aliases before the addresses: the name asked for
 	// points to the first, and so on; the records carry the last name.
 	CNAME []string
+	// PTR are the names that an address has, for a question of that type.
+	PTR []string
 	// RCode is the response code: dnsmessage.RCodeNameError and so on.
 	RCode dnsmessage.RCode
 	// TTL of all records, in seconds.
@@ -271,6 +273,17 @@ func (r Reply) pack(id uint16, q dnsmessage.Question, udp bool) ([]byte, error) 
 		}
 		if err != nil {
 			return nil, err
+		}
+	}
+	if q.Type == dnsmessage.TypePTR {
+		for _, name := range r.PTR {
+			n, err := dnsmessage.NewName(strings.TrimSuffix(name, ".") + ".")
+			if err != nil {
+				return nil, err
+			}
+			if err := b.PTRResource(r.header(owner, q.Type), dnsmessage.PTRResource{PTR: n}); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return b.Finish()

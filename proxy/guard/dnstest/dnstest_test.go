@@ -50,3 +50,19 @@ func TestReply(t *testing.T) {
 		t.Errorf("questions %v", s.Questions())
 	}
 }
+
+func TestPTR(t *testing.T) {
+	s := dnstest.New(t, func(q dnstest.Question) dnstest.Reply {
+		if q.Type != dnsmessage.TypePTR || q.Name != "5.113.0.203.in-addr.arpa" {
+			return dnstest.Reply{RCode: dnsmessage.RCodeNameError}
+		}
+		return dnstest.Reply{PTR: []string{"crawl-5.bot.example", "other.example."}}
+	})
+	names, err := resolver(s.Addr).LookupAddr(t.Context(), "203.0.113.5")
+	if slices.Sort(names); err != nil || !slices.Equal(names, []string{"crawl-5.bot.example.", "other.example."}) {
+		t.Errorf("%v %v", names, err)
+	}
+	if names, err := resolver(s.Addr).LookupAddr(t.Context(), "203.0.113.6"); err == nil {
+		t.Errorf("%v", names)
+	}
+}
