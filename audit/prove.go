@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -130,6 +131,7 @@ type prover struct {
 	sent    []*proofSent
 	lives   []proofLife          // starts of the gate
 	intents map[string]spot      // that have no end yet
+	resumed map[int32][]int64    // by host: when the operator let it in again
 	threes  map[string]string    // id of an answer 3xx: its host
 	configs map[string]int       // hash: index in rep.Configurations
 	exempt  map[string][2]int64  // profile: rules, pace
@@ -155,7 +157,7 @@ type proofLife struct {
 // memory grows with the number of requests sent (about 300 bytes each). The error is for files that cannot be read.
 func Prove(ctx context.Context, files []string, opt ProofOptions) (*Proof, error) {
 	p := &prover{opt: opt, files: files, rep: newProof(), hosts: map[string]int32{}, clients: map[string]bool{}, intents: map[string]spot{},
-		threes: map[string]string{}, configs: map[string]int{}, exempt: map[string][2]int64{}, gaps: map[string]*ProofGap{}, ruled: map[rulesKey]ProofRules{}}
+		resumed: map[int32][]int64{}, threes: map[string]string{}, configs: map[string]int{}, exempt: map[string][2]int64{}, gaps: map[string]*ProofGap{}, ruled: map[rulesKey]ProofRules{}}
 	p.rep.Since, p.rep.Until = wallTime(opt.Since), wallTime(opt.Until)
 	var err error
 	if p.archive, err = readProofArchive(opt.Archive); err != nil {
@@ -221,6 +223,10 @@ func (p *prover) event(e *Event) {
 	case TypeStop:
 		p.stopped = true
 	case TypeConfig:
+		if host, ok := strings.CutPrefix(e.Note, "sites resume "); ok {
+			n := p.name(host)
+			p.resumed[n] = append(p.resumed[n], e.Time.UnixMilli())
+		}
 		if in {
 			p.inForce(e)
 		}
@@ -285,6 +291,9 @@ func (p *prover) name(host string) int32 {
 
 // inForce notes a configuration.
 func (p *prover) inForce(e *Event) {
+	if strings.HasPrefix(e.Note, "sites ") {
+		p.rep.Operator = append(p.rep.Operator, ProofNote{Time: wallTime(e.Time), Note: Printable(e.Note, 200)})
+	}
 	c := p.rep.Configurations
 	if n := len(c); n > 0 {
 		if c[n-1].SHA256 == e.PolicySHA256 {

@@ -134,7 +134,7 @@ type paceWalk struct {
 	fails, level, goodRun        int
 	levelAt                      int64
 	inFlight, riders             []*proofSent
-	lives                        int
+	lives, resumes               int
 }
 
 // walk goes through starts and ends in order; at one moment ends come first.
@@ -151,6 +151,7 @@ func (w *paceWalk) walk(list []*proofSent) {
 			e++
 		}
 		w.newLife(s.start)
+		w.resumed(s.start)
 		if s.attempt {
 			continue
 		}
@@ -167,6 +168,15 @@ func (w *paceWalk) newLife(now int64) {
 			w.fails, w.level, w.endLevel, w.goodRun = 0, 0, 0, 0
 		}
 		w.inFlight, w.riders = nil, nil
+	}
+}
+
+// resumed forgets the back-off of a host that the operator let in again. The gap stays owed.
+func (w *paceWalk) resumed(now int64) {
+	all := w.p.resumed[w.key]
+	for ; w.resumes < len(all) && all[w.resumes] <= now; w.resumes++ {
+		w.hold, w.incidentAt = -1, -1
+		w.fails, w.level, w.goodRun = 0, 0, 0
 	}
 }
 

@@ -41,6 +41,7 @@ type Proof struct {
 	Exceptions     int64            `json:"exceptions"` // sent to addresses that the configuration opens
 	Signatures     map[string]int64 `json:"signatures"` // by sig.state
 	Configurations []ProofConfig    `json:"configurations"`
+	Operator       []ProofNote      `json:"operator"` // changes of the ledger: sites stopped, slowed, let in again
 
 	Checks map[string]*ProofCheck `json:"checks"`
 	Gaps   []ProofGap             `json:"gaps"` // by host, the closest to what was owed first
@@ -91,6 +92,12 @@ type ProofConfig struct {
 	Sent   int64  `json:"sent"`
 }
 
+// ProofNote is something that the operator did.
+type ProofNote struct {
+	Time string `json:"time"`
+	Note string `json:"note"`
+}
+
 // ProofGap is the smallest gap of a host before a request that owed one, in milliseconds.
 type ProofGap struct {
 	Host       string `json:"host"`
@@ -102,7 +109,7 @@ type ProofGap struct {
 
 func newProof() *Proof {
 	r := &Proof{Schema: ProofSchema, Refused: map[string]int64{}, Denied: []ProofDenied{}, ExemptProfiles: []ProofExempt{}, UnprovableBy: map[string]int64{},
-		Signatures: map[string]int64{}, Configurations: []ProofConfig{}, Checks: map[string]*ProofCheck{}, Gaps: []ProofGap{}}
+		Signatures: map[string]int64{}, Configurations: []ProofConfig{}, Operator: []ProofNote{}, Checks: map[string]*ProofCheck{}, Gaps: []ProofGap{}}
 	for _, name := range proofChecks {
 		r.Checks[name] = &ProofCheck{Findings: []ProofFinding{}}
 	}
@@ -286,6 +293,9 @@ func (r *Proof) writeConfigs(b *strings.Builder) {
 		}
 	}
 	b.WriteString("\n")
+	for _, n := range r.Operator[max(0, len(r.Operator)-10):] {
+		fmt.Fprintf(b, "operator %s  %s\n", n.Time, n.Note)
+	}
 }
 
 // writeLog says what the log is.

@@ -479,6 +479,10 @@ func TestProveAllows(t *testing.T) {
 		}, 0},
 		"a restart forgets nothing": {func(d *day) { d.events = append(d.events, &Event{Type: TypeStop, Time: d.base}) }, 0},
 		"a throttle that was kept":  {func(d *day) { throttle(d.page("/b?x=1"), 429, 30); d.later(d.page("/old"), 30*time.Second) }, 0},
+		"a host that the operator let in again": {func(d *day) {
+			throttle(d.page("/b?x=1"), 429, 30)
+			d.events = append(d.events, &Event{Type: TypeConfig, Time: d.base.Add(2500 * time.Millisecond), PolicySHA256: dayPolicy, Note: "sites resume www.example.com"})
+		}, 0},
 		"a masked query that no rule looks at": {func(d *day) {
 			d.page("/c").SetURL(parse(t, "https://www.example.com/c?token=abc"))
 		}, 0},

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -25,6 +26,7 @@ type proveFlags struct {
 	place         logPlace
 	id            identityFlags
 	archive       string
+	policyDir     string
 	keys, earlier []string
 	head, signers string
 	since, until  string
@@ -57,8 +59,9 @@ query a rule looks at (audit.query, audit.full_for); requests under another
 configuration than those at hand; signatures by a key that nobody here knows.
 
 What was promised stands in the configuration, and every event names the one it
-was judged by (policy_sha256). Keep each version of the file, for instance in
-version control, and name the earlier ones with --earlier. Signature keys are
+was judged by (policy_sha256). A gate keeps each that was in force, without
+secrets and named by that hash, in audit/policies of its state folder; --policies
+names another such folder, and --earlier single files of yours. Signature keys are
 those of this machine's key folder; name published sets, retired keys among them,
 with --keys. Files of LOG are put in order, compressed or not. With Redis each
 instance has a log of its own, and only the gaps within one log are seen.
@@ -73,6 +76,7 @@ Exit code 0 proven, 1 not, 2 the log could not be read.`,
 	l := cmd.Flags()
 	l.StringVar(&f.archive, "archive", "", "`DIR` of the robots.txt archive (default: robots in the state folder)")
 	l.StringArrayVar(&f.keys, "keys", nil, "published signature keys, `FILE|URL` (repeat; default: this machine's keys)")
+	l.StringVar(&f.policyDir, "policies", "", "`DIR` of configurations that were in force (default: audit/policies in the state folder)")
 	l.StringArrayVar(&f.earlier, "earlier", nil, "configuration `FILE` that was in force before (repeat)")
 	l.StringVar(&f.head, "head", "", "`HASH` that the chain must reach, as `audit head` printed it")
 	l.StringVar(&f.signers, "checkpoint-keys", "", "public checkpoint keys `FILE` (default: those beside this machine's log)")
@@ -181,14 +185,43 @@ func (f *proveFlags) policies(a *app, cfg *configs.Config, opt *audit.ProofOptio
 		}
 		all = append(all, c)
 	}
-	for _, c := range all {
+	kept, err := f.kept(a)
+	if err != nil {
+		return err
+	}
+	for _, c := range append(all, kept...) {
+		hash := c.Hash()
+		c.Egress.RootCAFile = "" // not needed here, and perhaps gone
 		rules, err := compileRules(c)
 		if err != nil {
 			return &exitError{exitUsage, err}
 		}
-		opt.Policies[rules.Hash] = proofPolicy(c, rules)
+		opt.Policies[hash] = proofPolicy(c, rules)
 	}
 	return nil
+}
+
+// kept reads the configurations that a gate kept. One that cannot be read is told, and its events stay unprovable.
+func (f *proveFlags) kept(a *app) (all []*configs.Config, err error) {
+	dir := f.policyDir
+	if dir == "" {
+		dir = policiesDir(f.place.stateDir)
+	} else if st, err := os.Stat(dir); err != nil || !st.IsDir() {
+		return nil, usage("--policies: %s is not a folder", dir)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
+	if err != nil {
+		return nil, usage("--policies: %v", err)
+	}
+	for _, file := range files {
+		c, err := readPolicy(file)
+		if err != nil {
+			fmt.Fprintf(a.stderr, "crawlgate: configuration %s cannot be used: %v\n", filepath.Base(file), err)
+			continue
+		}
+		all = append(all, c)
+	}
+	return all, nil
 }
 
 // proofPolicy says what a configuration promises.

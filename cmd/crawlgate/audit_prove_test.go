@@ -295,3 +295,42 @@ func TestPlot(t *testing.T) {
 		t.Errorf("exit %d %q", code, errs)
 	}
 }
+
+// TestKeptPolicy: what is kept of a configuration has its hash, holds no secret, and is read back wherever it lies.
+func TestKeptPolicy(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "c.yaml")
+	secret := "sha256:" + strings.Repeat("ab", 32)
+	for _, text := range []string{
+		"", "agents: " + plainAgents + "\nclients: [{name: a, secret_hash: \"" + secret + "\", sites: [https://example.org/]}]\nredis: {url: \"redis://user:secret@127.0.0.1:6379/0\"}\n",
+		"preset: unlob\n", "agents: " + plainAgents + "\nprofiles: [{name: crawl, robots: {stop_on: []}, pacing: {gap: 1500ms}}]\nlisten: 127.0.0.1:0\nopen: false\n",
+	} {
+		writeFile(t, file, "state_dir: "+dir+"\n"+text, 0o600)
+		cfg, _, err := (&app{configFile: file}).loader(identityFlags{}, nil)()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := keepPolicy(cfg); err != nil {
+				t.Fatal(err)
+			}
+		}
+		kept := filepath.Join(policiesDir(dir), cfg.Hash()+".yaml")
+		b, err := os.ReadFile(kept)
+		if err != nil || bytes.Contains(b, []byte("secret@")) || bytes.Contains(b, []byte(secret)) {
+			t.Errorf("%v\n%s", err, b)
+		}
+		back, err := readPolicy(kept)
+		if err != nil || back.Hash() != cfg.Hash() {
+			t.Errorf("%q: %v", text, err)
+		}
+		other := filepath.Join(filepath.Dir(kept), strings.Repeat("0", 64)+".yaml")
+		writeFile(t, other, string(b), 0o600)
+		if _, err := readPolicy(other); err == nil || !strings.Contains(err.Error(), "not that of its name") {
+			t.Errorf("another name: %v", err)
+		}
+		if err := os.Remove(other); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

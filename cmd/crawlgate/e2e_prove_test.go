@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -26,6 +27,9 @@ func TestProveARun(t *testing.T) {
 		switch r.URL.Path {
 		case "/moved":
 			http.Redirect(w, r, "/to", http.StatusMovedPermanently)
+		case "/minute":
+			w.Header().Set("Retry-After", "60")
+			w.WriteHeader(http.StatusServiceUnavailable)
 		case "/busy":
 			mu.Lock()
 			busy++
@@ -89,6 +93,25 @@ func TestProveARun(t *testing.T) {
 		})
 	}
 	wg.Wait()
+	// Another configuration comes into force, and the operator lets a site in again that asked for a minute.
+	file, err := os.ReadFile(g.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, g.file, strings.Replace(string(file), "gap: 300ms", "gap: 200ms", 1), 0o600)
+	if err := g.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	within(t, 10*time.Second, "the configuration is reloaded", func() bool { return strings.Contains(g.err.String(), "configuration reloaded") })
+	c := goClient(t, g.proxy, g.ca, false)
+	get(c, bare.url("/minute"))
+	get(c, bare.url("/waits"), "Crawlgate-Max-Wait", "0")
+	for _, args := range [][]string{{"sites", "slow", "bare.test", "--gap", "250ms"}, {"sites", "resume", "bare.test"}} {
+		if r := g.cli(t, args...); r.code != 0 {
+			t.Errorf("%v: %+v", args, r)
+		}
+	}
+	get(c, bare.url("/again"))
 	if err := g.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +128,8 @@ func TestProveARun(t *testing.T) {
 	}
 	p, code := prove()
 	text, _, _ := runProve(t, newAuditProveCmd, g.file)
-	if code != 0 || !p.OK || p.Proven != p.Sent || p.Sent < 24 || p.Clients != 1 || p.Hosts != 3 || p.Signatures["signed"] == 0 || len(p.Gaps) != 3 || p.Refused["robots-disallow"] == 0 {
+	if code != 0 || !p.OK || p.Proven != p.Sent || p.Sent < 24 || p.Clients != 1 || p.Hosts != 3 || p.Signatures["signed"] == 0 || len(p.Gaps) != 3 || p.Refused["robots-disallow"] == 0 ||
+		p.Refused["host-backoff"] == 0 || len(p.Configurations) != 2 || len(p.Operator) != 2 {
 		t.Errorf("exit %d\n%s", code, text)
 	}
 	t.Logf("\n%s", text)

@@ -160,7 +160,10 @@ func (i *instance) openLists(cfg *configs.Config, late *lateGate) (err error) {
 		}
 		i.pacer.SetGap(c.Host, gap, below)
 		if c.After == nil {
+			i.recordConfig("sites resume " + c.Host)
 			i.pacer.Resume(c.Host)
+		} else {
+			i.recordConfig("sites " + c.After.Action + " " + c.Host)
 		}
 	})
 	if i.list, err = allowlist.New(cfg.Allowlist(), late, i.log); err != nil {
@@ -371,8 +374,12 @@ func (i *instance) tryReload() error {
 	return nil
 }
 
-// recordConfig notes in the audit log which configuration is in force from now on.
+// recordConfig notes in the audit log which configuration is in force from now on, or a change of the ledger, and keeps the
+// configuration for a later proof.
 func (i *instance) recordConfig(note string) {
+	if err := keepPolicy(i.cfg.Load()); err != nil {
+		i.log.Error("configuration not kept for audit prove", "error", err)
+	}
 	ev := &audit.Event{Type: audit.TypeConfig, PolicySHA256: i.cfg.Load().Hash(), Version: buildVersion(), Note: note}
 	if err := i.audit.Record(context.Background(), ev); err != nil {
 		i.log.Error("audit event not written", "error", err)
