@@ -40,7 +40,7 @@ func (v *checker) clients() {
 		}
 		for j, s := range cl.Sources {
 			key := indexed(at+".sources", j)
-			p, err := parseSource(s)
+			p, err := ParseSource(s)
 			if err != nil {
 				v.fail(key, "%s", err)
 				continue
@@ -67,8 +67,8 @@ func (v *checker) clients() {
 	}
 }
 
-// parseSource reads a prefix or a single address of a TCP peer.
-func parseSource(s string) (netip.Prefix, error) {
+// ParseSource reads an entry of clients[].sources: a prefix, or a single address of a TCP peer.
+func ParseSource(s string) (netip.Prefix, error) {
 	if a, err := netip.ParseAddr(s); err == nil && a.Zone() == "" {
 		a = a.Unmap()
 		return netip.PrefixFrom(a, a.BitLen()), nil

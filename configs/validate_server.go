@@ -101,7 +101,7 @@ func (v *checker) rest() {
 	}
 	v.server()
 	for i, a := range c.Page.Addresses {
-		if _, err := parseSource(a); err != nil {
+		if _, err := ParseSource(a); err != nil {
 			v.fail(indexed("page.addresses", i), "%s", err)
 		}
 	}

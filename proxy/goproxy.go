@@ -34,6 +34,7 @@ func newConnector(log *slog.Logger, accept func(*http.Request) (*tunnel, *http.R
 	g.OnRequest().HandleConnectFunc(func(host string, ctx *goproxy.ProxyCtx) (*goproxy.ConnectAction, string) {
 		t, refusal := accept(ctx.Req)
 		if refusal != nil {
+			refusal.Close = true // goproxy closes the connection; a client that answers the challenge has to open another
 			ctx.Resp = refusal
 			return &goproxy.ConnectAction{Action: goproxy.ConnectReject}, host
 		}

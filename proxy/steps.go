@@ -364,8 +364,15 @@ func (x *exchange) locked() *refusal {
 	if !ok {
 		return nil
 	}
+	what, agent := "answered "+strconv.Itoa(l.Status), "the agent "+l.Agent
+	if l.Status == 0 {
+		what = "showed a bot check, or kept answering 429 or 503,"
+	}
+	if l.Agent == "" {
+		agent = "several agents"
+	}
 	return &refusal{code: IdentitySwitch, class: "identity_lock", detail: fmt.Sprintf(
-		"The site answered %d to the agent %s at %s. A refusal is never worked round by another identity.", l.Status, l.Agent, l.First.UTC().Format(time.RFC3339))}
+		"The site %s to %s at %s. A refusal is never worked round by another identity.", what, agent, l.First.UTC().Format(time.RFC3339))}
 }
 
 // noteRefusal enters what a site refused to this agent, so that it does not go out under another. status 0: a bot check,

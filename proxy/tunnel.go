@@ -103,7 +103,10 @@ func (g *Gate) acceptConnect(r *http.Request) (*tunnel, *http.Response) {
 	}
 	x.ev.Host, x.ev.Port = host.Name, int(port)
 	if err := g.guard().CheckPort(host, port); err != nil {
-		return nil, x.refuse(refusalFor(err))
+		// Our own listeners are told apart inside, as every target is.
+		if no := refusalFor(err); no.code != Loop {
+			return nil, x.refuse(no)
+		}
 	}
 	if !g.drain.admit(id.client.Name, g.rules().Server.TunnelsClient, g.rules().Server.Tunnels) {
 		return nil, x.refuse(&refusal{code: Overloaded, class: "tunnels", retryAfter: 5 * time.Second,

@@ -266,7 +266,10 @@ type event struct {
 	Upstream struct{ IP string }
 	BytesIn  int64 `json:"bytes_in"`
 	Grant    string
+	Entry    string
 	Note     string
+	// WouldDeny is the code that report-only mode would have refused with.
+	WouldDeny string `json:"would_deny"`
 }
 
 // allEvents reads the log as it is now.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"sync"
@@ -287,11 +286,11 @@ func compileRules(c *configs.Config) (*proxy.Rules, error) {
 	for _, cl := range c.Clients {
 		pc := &proxy.Client{Name: cl.Name, SecretHash: cl.SecretHash, Listen: cl.Listen, Fields: cl.Fields, Enforce: cl.Enforce}
 		for _, s := range cl.Sources {
-			p, err := netip.ParsePrefix(s)
+			p, err := configs.ParseSource(s)
 			if err != nil {
 				return nil, fmt.Errorf("clients: %s: sources: %w", cl.Name, err)
 			}
-			pc.Sources = append(pc.Sources, p.Masked())
+			pc.Sources = append(pc.Sources, p)
 		}
 		for _, name := range cl.Profiles {
 			pc.Profiles = append(pc.Profiles, r.Profiles[name])
