@@ -54,17 +54,26 @@ func (c *Clock) Observe(host string, h http.Header, now time.Time) {
 
 // Offset is the own clock minus that of the sites, the median of at least five hosts; ok is false before that.
 func (c *Clock) Offset() (offset time.Duration, ok bool) {
+	offset, hosts := c.Estimate()
+	if hosts < clockLeast {
+		return 0, false
+	}
+	return offset, true
+}
+
+// Estimate is the median for however few hosts were seen, and their number.
+func (c *Clock) Estimate() (offset time.Duration, hosts int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.hosts) < clockLeast {
-		return 0, false
+	if len(c.hosts) == 0 {
+		return 0, 0
 	}
 	all := make([]time.Duration, 0, len(c.hosts))
 	for _, o := range c.hosts {
 		all = append(all, o)
 	}
 	slices.Sort(all)
-	return all[len(all)/2], true
+	return all[len(all)/2], len(all)
 }
 
 // State is "ok", "warn" (more than 2 s off) or "error" (more than 30 s off); "unknown" before five hosts were seen.

@@ -2,7 +2,7 @@ package sign
 
 // Resolution is where one generation of verifiers looks for the keys of an agent.
 type Resolution struct {
-	Generation string // which verifiers
+	Generation string // which verifiers, by revisions of draft-ietf-webbotauth-httpsig-protocol
 	URL        string // what they fetch
 	Served     bool   // whether ServeDirectory answers there, given the host
 }
@@ -24,10 +24,10 @@ func Resolutions(agentURL string, p PublishConfig) []Resolution {
 	origin := target == "/"
 	wellKnown := "https://" + host + DirectoryPath
 	r := []Resolution{
-		{"draft-ietf-webbotauth-httpsig-protocol-01", "https://" + host + target, ours && (target == DirectoryPath || origin && p.ServeRoot)},
-		{"verifiers that take the origin", wellKnown, ours},
+		{"verifiers of draft -01", "https://" + host + target, ours && (target == DirectoryPath || origin && p.ServeRoot)},
+		{"verifiers that take its origin", wellKnown, ours},
 	}
-	old := Resolution{"draft-ietf-webbotauth-httpsig-protocol-00 and before, strictly", wellKnown, ours && origin}
+	old := Resolution{"verifiers of draft -00 and before", wellKnown, ours && origin}
 	if !origin {
 		old.URL = "https://" + host + target + DirectoryPath // those that append the path
 	}

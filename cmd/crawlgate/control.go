@@ -48,7 +48,8 @@ type status struct {
 	UAs      []string  `json:"user_agents"`
 	Started  time.Time `json:"started"`
 	NotReady []string  `json:"not_ready"`
-	Profile  string    `json:"profile,omitempty"` // to a command that joins: its client's first
+	Clock    *float64  `json:"clock_offset,omitempty"` // seconds ahead of the sites, once enough of them were seen
+	Profile  string    `json:"profile,omitempty"`      // to a command that joins: its client's first
 }
 
 // openControl makes the socket. One that nobody answers on is left over from a crash and replaced: the state file's
@@ -96,6 +97,10 @@ func (i *instance) status() status {
 	for _, a := range cfg.Agents {
 		s.Agents = append(s.Agents, a.Name)
 		s.UAs = append(s.UAs, a.UserAgent)
+	}
+	if offset, ok := i.clock.Offset(); ok {
+		seconds := offset.Seconds()
+		s.Clock = &seconds
 	}
 	for _, c := range i.ready() {
 		if !c.OK {

@@ -8,10 +8,10 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"text/tabwriter"
 	"time"
 
@@ -28,13 +28,22 @@ type finding struct {
 	Text  string `json:"text"`
 }
 
+const (
+	doctorExchange = 10 * time.Second     // one page, redirects not included
+	doctorLookup   = 10 * time.Second     // one question to the DNS
+	caEndsSoon     = 30 * 24 * time.Hour  // time for clients to take the next CA
+	keyIsOld       = 180 * 24 * time.Hour // an active key
+	clockTolerance = 2 * time.Second      // what the stricter half of verifiers may still take
+)
+
 // doctor looks at a gate as outsiders and operators would.
 type doctor struct {
-	cfg    *configs.Config
-	client *http.Client
-	dns    *net.Resolver
-	clock  sign.Clock
-	out    []finding
+	cfg       *configs.Config
+	client    *http.Client
+	dns       *net.Resolver
+	clock     sign.Clock
+	gateClock *float64 // of the running gate, seconds
+	out       []finding
 }
 
 func newDoctorCmd(a *app) *cobra.Command {
@@ -43,19 +52,28 @@ func newDoctorCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "check what outsiders see: key directory, names of the addresses, info page, clock, files",
-		Long: `Looks at the gate as a site owner and a verifier would: is the key directory there, complete and signed, and for which
-generations of verifiers; does the info page answer; do the published addresses resolve back and forth; is the clock right; and at
-what an operator forgets: file modes, the age of keys, the CA's end, Redis. Exit 0 when nothing failed, 1 otherwise.`,
+		Long: `Looks at the gate as a site owner and a verifier of signatures would: does the info page answer; is the key
+directory there, signed, and complete, and for which generations of verifiers; do the published addresses resolve back
+and forth; is the clock right. And at what an operator forgets: file modes, the age of keys, the CA's end, Redis. It
+changes nothing.
+
+Verifiers look for keys in different places: those of draft-ietf-webbotauth-httpsig-protocol-01 fetch the value of
+signature_agent itself, those of -00 and before take it for an origin and look at the well-known path below it.
+
+Exit status: 0 nothing failed, 1 something did, 2 wrong usage or configuration.`,
 		Example: "  crawlgate doctor\n  crawlgate doctor --json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if timeout <= 0 {
+				return usage("--timeout %s is not a positive duration", timeout)
+			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
 			return a.doctor(ctx, asJSON)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object a line")
-	cmd.Flags().DurationVar(&timeout, "timeout", time.Minute, "for everything together")
+	cmd.Flags().DurationVar(&timeout, "timeout", time.Minute, "for everything together; what is not done then fails")
 	return cmd
 }
 
@@ -68,9 +86,10 @@ func (a *app) doctor(ctx context.Context, asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	client.Timeout = 10 * time.Second
-	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	d := &doctor{cfg: cfg, client: client, dns: resolverOf(cfg)}
+	client.Timeout = doctorExchange
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	client.Transport = dated{client.Transport, &d.clock}
 	for _, w := range src.Warnings {
 		d.warn("configuration", "%s", w)
 	}
@@ -90,6 +109,20 @@ func (a *app) doctor(ctx context.Context, asJSON bool) error {
 	return d.report(a, asJSON)
 }
 
+// dated compares the clock with the Date of every answer.
+type dated struct {
+	http.RoundTripper
+	clock *sign.Clock
+}
+
+func (t dated) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := t.RoundTripper.RoundTrip(r)
+	if err == nil {
+		t.clock.Observe(r.URL.Hostname(), resp.Header, time.Now())
+	}
+	return resp, err
+}
+
 func fileOrDefaults(file string) string {
 	if file == "" {
 		return "built-in defaults"
@@ -101,18 +134,18 @@ func (d *doctor) ok(what, format string, args ...any)   { d.add("ok", what, form
 func (d *doctor) warn(what, format string, args ...any) { d.add("warn", what, format, args...) }
 func (d *doctor) fail(what, format string, args ...any) { d.add("fail", what, format, args...) }
 func (d *doctor) add(level, what, format string, args ...any) {
-	d.out = append(d.out, finding{level, what, fmt.Sprintf(format, args...)})
+	d.out = append(d.out, finding{level, what, strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", "; ")})
 }
 
 func (d *doctor) report(a *app, asJSON bool) error {
-	failed := 0
+	count := map[string]int{}
 	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
+	enc := json.NewEncoder(a.stdout)
+	enc.SetEscapeHTML(false)
 	for _, f := range d.out {
-		if f.Level == "fail" {
-			failed++
-		}
+		count[f.Level]++
 		if asJSON {
-			if err := json.NewEncoder(a.stdout).Encode(f); err != nil {
+			if err := enc.Encode(f); err != nil {
 				return fail("%w", err)
 			}
 			continue
@@ -122,7 +155,10 @@ func (d *doctor) report(a *app, asJSON bool) error {
 	if err := w.Flush(); err != nil {
 		return fail("%w", err)
 	}
-	if failed > 0 {
+	if !asJSON {
+		fmt.Fprintf(a.stderr, "%d ok, %d to look at, %d failed\n", count["ok"], count["warn"], count["fail"])
+	}
+	if count["fail"] > 0 {
 		return &exitError{code: exitFailed}
 	}
 	return nil
@@ -141,19 +177,27 @@ func (d *doctor) files() {
 		return
 	}
 	if st.Mode().Perm()&0o077 != 0 {
-		d.warn("state", "%s has mode %04o; 0700 keeps keys and logs to their owner", dir, st.Mode().Perm())
+		d.warn("state", "%s has mode %04o; with 0700 only its owner sees keys and logs (chmod 700)", dir, st.Mode().Perm())
 	}
 	open := 0
 	err = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() {
+		switch {
+		case err != nil:
 			return err
+		case e.IsDir():
+			if name := e.Name(); path != dir && (name == "audit" || name == "robots") {
+				return fs.SkipDir // no secrets, and perhaps very many files
+			}
+			return nil
 		}
 		info, err := e.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // a running gate replaced it
+		}
 		if err != nil {
 			return err
 		}
-		secret := strings.HasSuffix(path, ".key") || strings.HasSuffix(path, ".token") || strings.Contains(path, string(filepath.Separator)+"keys"+string(filepath.Separator)) || e.Name() == "clients.yaml"
-		if secret && info.Mode().Perm()&0o077 != 0 {
+		if allowed := d.secretMode(dir, path); allowed != 0 && info.Mode().Perm()&^allowed != 0 {
 			open++
 			d.fail("state", "%s has mode %04o; it holds a secret (chmod 600)", path, info.Mode().Perm())
 		}
@@ -167,209 +211,74 @@ func (d *doctor) files() {
 	}
 }
 
+// secretMode is the widest mode that a file of the state folder may have, 0 for one that holds no secret.
+func (d *doctor) secretMode(dir, path string) fs.FileMode {
+	rel, err := filepath.Rel(dir, path)
+	if err != nil {
+		return 0
+	}
+	rel = filepath.ToSlash(rel)
+	switch {
+	case strings.HasPrefix(rel, "keys/") && d.cfg.Sign.AllowGroupRead:
+		return 0o640
+	case strings.HasPrefix(rel, "keys/"), strings.HasSuffix(rel, ".key"), strings.HasSuffix(rel, ".token"), rel == "clients.yaml":
+		return 0o600
+	}
+	return 0
+}
+
 // running asks the instance that holds the state folder.
 func (d *doctor) running(ctx context.Context) {
 	c, err := dialControl(d.cfg.StateDir)
 	if err != nil {
-		d.warn("gate", "none runs on this state folder")
+		d.warn("gate", "none runs on this state folder, so what it would publish may not answer below")
 		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, doctorExchange)
+	defer cancel()
 	var st status
 	if err := c.get(ctx, "/status", &st); err != nil {
 		d.fail("gate", "does not answer on control.sock: %v", err)
 		return
 	}
+	d.gateClock = st.Clock
 	for _, n := range st.NotReady {
 		d.fail("gate", "not ready: %s", n)
 	}
 	if st.Policy != d.cfg.Hash() {
-		d.warn("gate", "process %d runs another configuration than the file (SIGHUP reloads it)", st.PID)
+		d.warn("gate", "process %d runs another configuration than the file says (SIGHUP reloads it)", st.PID)
 	}
 	if len(st.NotReady) == 0 {
 		d.ok("gate", "process %d on %s, ready", st.PID, st.Proxy)
 	}
 }
 
-// authority looks at the interception CA.
+// authority looks at the interception CA, without making one.
 func (d *doctor) authority() {
+	if file := filepath.Join(d.cfg.StateDir, "ca", "ca.pem"); d.cfg.Intercept.CACertFile == "" {
+		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+			d.warn("CA", "%s is not there yet; the first start makes it", file)
+			return
+		}
+	}
 	ca, err := openCA(d.cfg)
 	if err != nil {
 		d.fail("CA", "%v", err)
 		return
 	}
-	left := time.Until(ca.Cert.NotAfter)
-	switch {
-	case left < 30*24*time.Hour:
-		d.warn("CA", "ends on %s: run `crawlgate ca renew` now, so that clients can take the next one in time", ca.Cert.NotAfter.Format(time.DateOnly))
+	renew := "run `crawlgate ca renew` and have clients trust the new one"
+	if d.cfg.Intercept.CACertFile != "" {
+		renew = "put a new pair into intercept.ca_cert_file and ca_key_file and have clients trust it"
+	}
+	day := ca.Cert.NotAfter.Format(time.DateOnly)
+	switch left := time.Until(ca.Cert.NotAfter); {
+	case left <= 0:
+		d.fail("CA", "%s ended on %s, so clients refuse every https site; %s", ca.File, day, renew)
+	case left < caEndsSoon:
+		d.warn("CA", "%s ends on %s, in %d days; %s in time", ca.File, day, int(left.Hours()/24), renew)
 	default:
-		d.ok("CA", "%s until %s", ca.File, ca.Cert.NotAfter.Format(time.DateOnly))
+		d.ok("CA", "%s until %s", ca.File, day)
 	}
-}
-
-// identity looks at who the agents say they are.
-func (d *doctor) identity(ctx context.Context) {
-	if len(d.cfg.Agents) == 0 {
-		d.fail("identity", "%s", strings.SplitN(identityHint, ";", 2)[0])
-	}
-	for _, ag := range d.cfg.Agents {
-		what := "agent " + ag.Name
-		if ag.UserAgent == configs.UserAgentPass {
-			d.ok(what, "leaves the fetcher's own user agent")
-			continue
-		}
-		if ag.InfoURL == "" {
-			d.warn(what, "has no info_url: site owners find nobody to ask")
-			continue
-		}
-		resp, err := d.get(ctx, ag.InfoURL)
-		switch {
-		case err != nil:
-			d.fail(what, "the info page %s cannot be read: %v", ag.InfoURL, err)
-		case resp != http.StatusOK:
-			d.fail(what, "the info page %s answers %d", ag.InfoURL, resp)
-		default:
-			d.ok(what, "%s, info page answers", ag.UserAgent)
-		}
-	}
-}
-
-// get fetches a URL as an outsider and returns the status.
-func (d *doctor) get(ctx context.Context, u string) (int, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u, nil)
-	if err != nil {
-		return 0, err
-	}
-	resp, err := d.client.Do(req)
-	if err != nil {
-		return 0, err
-	}
-	resp.Body.Close()
-	d.clock.Observe(req.URL.Host, resp.Header, time.Now())
-	return resp.StatusCode, nil
-}
-
-// keys looks at the signing keys and at what verifiers find of them.
-func (d *doctor) keys(ctx context.Context) {
-	s, err := sign.Open(d.cfg.Sign, d.cfg.StateDir, d.cfg.SignAgents(), nil)
-	if err != nil {
-		d.fail("keys", "%v", err)
-		return
-	}
-	if err := s.SetPublish(d.cfg.Publish); err != nil {
-		d.fail("keys", "publish: %v", err)
-	}
-	ring := sign.Keyring{StateDir: d.cfg.StateDir, Config: d.cfg.Sign, Publish: d.cfg.Publish, Agents: d.cfg.SignAgents()}
-	for _, ag := range d.cfg.SignAgents() {
-		what := "keys " + ag.Name
-		if ag.SignatureAgent == "" {
-			d.ok(what, "unsigned: no signature_agent")
-			continue
-		}
-		if state, why := s.State(ag.Name); state != sign.Ready {
-			d.fail(what, "requests go out unsigned: %s", why)
-			continue
-		}
-		if list, err := ring.List(); err == nil {
-			for _, k := range list {
-				if k.Agent == ag.Name && k.State == sign.StateActive && !k.Since.IsZero() && time.Since(k.Since) > 180*24*time.Hour {
-					d.warn(what, "the active key %s is %d days old; rotate it", k.ID, int(time.Since(k.Since).Hours()/24))
-				}
-			}
-		}
-		d.directory(ctx, what, ag.SignatureAgent, s.ActiveKey(ag.Name))
-	}
-}
-
-// directory tries each URL at which a generation of verifiers looks for the keys.
-func (d *doctor) directory(ctx context.Context, what, agentURL, active string) {
-	tried := map[string]error{}
-	for _, r := range sign.Resolutions(agentURL, d.cfg.Publish) {
-		err, seen := tried[r.URL]
-		if !seen {
-			f := sign.KeyFetcher{Client: d.client, RequireProof: true, Skew: sign.DefaultSkew}
-			var set *sign.KeySet
-			if set, _, err = f.Fetch(ctx, r.URL); err == nil {
-				if !set.Has(active) {
-					err = fmt.Errorf("the active key %s is not in it", active)
-				}
-			}
-			tried[r.URL] = err
-		}
-		if err != nil {
-			d.fail(what, "verifiers of %s find no key at %s: %v", r.Generation, r.URL, err)
-		} else {
-			d.ok(what, "verifiers of %s find the active key at %s, proven", r.Generation, r.URL)
-		}
-	}
-}
-
-// addresses resolves the published addresses back and forth.
-func (d *doctor) addresses(ctx context.Context) {
-	list := d.cfg.Page.Addresses
-	if len(list) == 0 {
-		list = d.cfg.Egress.SourceAddresses
-	}
-	if len(list) == 0 {
-		d.warn("addresses", "none are published (egress.source_addresses, page.addresses)")
-		return
-	}
-	for _, s := range list {
-		addr, err := netip.ParseAddr(s)
-		if err != nil {
-			continue // a prefix: nothing to look up
-		}
-		names, err := d.dns.LookupAddr(ctx, addr.String())
-		if err != nil || len(names) == 0 {
-			d.fail("addresses", "%s has no reverse name", addr)
-			continue
-		}
-		name, ok := d.confirmed(ctx, addr, names)
-		switch {
-		case !ok:
-			d.fail("addresses", "%s resolves to %s, which does not resolve back", addr, strings.Join(names, ", "))
-		case d.cfg.Page.ReverseDNS != "" && !underPattern(name, d.cfg.Page.ReverseDNS):
-			d.fail("addresses", "%s resolves to %s, which is not %s", addr, name, d.cfg.Page.ReverseDNS)
-		default:
-			d.ok("addresses", "%s resolves to %s and back", addr, name)
-		}
-	}
-}
-
-func (d *doctor) confirmed(ctx context.Context, addr netip.Addr, names []string) (string, bool) {
-	for _, n := range names {
-		back, err := d.dns.LookupNetIP(ctx, "ip", n)
-		if err != nil {
-			continue
-		}
-		for _, b := range back {
-			if b.Unmap() == addr {
-				return strings.TrimSuffix(n, "."), true
-			}
-		}
-	}
-	return "", false
-}
-
-func underPattern(name, pattern string) bool {
-	name, pattern = strings.ToLower(name), strings.ToLower(pattern)
-	if rest, ok := strings.CutPrefix(pattern, "*."); ok {
-		return strings.HasSuffix(name, "."+rest)
-	}
-	return name == pattern
-}
-
-// time compares the clock with what the sites above said.
-func (d *doctor) time() {
-	offset, ok := d.clock.Offset()
-	if !ok {
-		d.warn("clock", "too few sites answered to compare it; verifiers refuse signatures from the future")
-		return
-	}
-	if offset > 2*time.Second || offset < -2*time.Second {
-		d.fail("clock", "differs from the sites' by %s; verifiers refuse signatures from the future", offset.Round(100*time.Millisecond))
-		return
-	}
-	d.ok("clock", "within %s of the sites'", offset.Abs().Round(100*time.Millisecond))
 }
 
 func (d *doctor) redis() {
@@ -382,13 +291,14 @@ func (d *doctor) redis() {
 	d.ok("redis", "answers, and evicts nothing")
 }
 
-// resolverOf is the resolver that the configuration names.
+// resolverOf is the resolver that the configuration names; its servers are asked in turn.
 func resolverOf(cfg *configs.Config) *net.Resolver {
 	r := &net.Resolver{PreferGo: true}
-	if len(cfg.Egress.DNS) > 0 {
+	if servers := cfg.Egress.DNS; len(servers) > 0 {
+		var asked atomic.Uint32
 		r.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
 			var d net.Dialer
-			return d.DialContext(ctx, network, cfg.Egress.DNS[0])
+			return d.DialContext(ctx, network, servers[int(asked.Add(1)-1)%len(servers)])
 		}
 	}
 	return r

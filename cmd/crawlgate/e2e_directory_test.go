@@ -9,8 +9,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httputil"
-	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -49,33 +47,6 @@ func startKeyed(t *testing.T, c gateConfig, agents ...string) (*gate, []botKey) 
 	}
 	g.serve(t, c)
 	return g, keys
-}
-
-// front is the organisation's own site with public TLS, which passes what it is asked on to a gate, Host and all.
-type front struct {
-	*origin
-	to atomic.Pointer[url.URL]
-}
-
-func newFront(t *testing.T, host string) *front {
-	t.Helper()
-	f := &front{}
-	f.origin = newOrigin(t, tlsH2, func(o *origin) {
-		o.handle = (&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
-			r.SetURL(f.to.Load())
-			r.Out.Host = r.In.Host
-		}}).ServeHTTP
-	}, host)
-	return f
-}
-
-func (f *front) pass(t *testing.T, to string) {
-	t.Helper()
-	u, err := url.Parse(to)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.to.Store(u)
 }
 
 var proofInput = regexp.MustCompile(`^key0=\("@authority";req "content-digest"\);created=(\d+);expires=(\d+);alg="ed25519";tag="http-message-signatures-directory";keyid="([\w-]{43})"(, key1=\("@authority";req "content-digest"\);created=\d+;expires=\d+;alg="ed25519";tag="http-message-signatures-directory";keyid="([\w-]{43})")?$`)
@@ -380,9 +351,9 @@ func TestStaticDirectory(t *testing.T) {
 	if r := verify(); r.code != 2 || !strings.Contains(r.err, "Content-Digest") {
 		t.Errorf("another body: %+v", r)
 	}
-	// The gate's own directory under public TLS serves the same.
-	front := newFront(t, "front.test")
-	front.pass(t, g.admin)
+	// The gate itself answers nothing under a name that is not configured.
+	front := newOutside(t, "front.test")
+	front.pass(t, g)
 	resp, err := rootClient(t, front.origin).Get(front.url(sign.DirectoryPath))
 	if err != nil {
 		t.Fatal(err)
