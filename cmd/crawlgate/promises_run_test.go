@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // Three operators publish how their crawlers behave; configs/ has a preset for each. Every sentence of theirs has an
@@ -41,7 +43,7 @@ type mutation struct {
 func (s *stage) mutated() bool { return s.change != nil && s.change.other }
 
 // onStage bounds how many gates run at once: most of them wait for a turn.
-var onStage = make(chan struct{}, 8)
+var onStage = make(chan struct{}, 6)
 
 // play runs subtests side by side, whatever -parallel says: they wait more than they work.
 func play(t *testing.T, preset string, list []promise, run func(*testing.T, promise)) {
@@ -63,7 +65,12 @@ func staged(t *testing.T, preset string, p promise, m *mutation) error {
 	t.Helper()
 	onStage <- struct{}{}
 	t.Cleanup(func() { <-onStage }) // runs after the stage's own
-	return p.check(newStage(t, preset, m))
+	s := newStage(t, preset, m)
+	err := p.check(s)
+	if m == nil && s.g.process != nil && strings.Contains(s.g.err.String(), `"level":"ERROR"`) {
+		err = errors.Join(err, errors.New("the gate reports a fault of its own"))
+	}
+	return err
 }
 
 func keep(t *testing.T, preset string, list []promise) {
@@ -194,17 +201,18 @@ func declared(t *testing.T, pkg, place string) bool {
 	return false
 }
 
-// gathering answers when n requests are there at the same time, so that it tells whether they are let through
-// together; each gives up alone after a while.
+// gathering answers when so many requests are there at the same time, so that it tells whether they are let through
+// together. When one has waited alone for too long, all go on.
 type gathering struct {
 	mu   sync.Mutex
 	n    int
-	all  chan struct{}
 	want int
 	met  bool
+	open bool
+	let  chan struct{}
 }
 
-func newGathering(n int) *gathering { return &gathering{all: make(chan struct{}), want: n} }
+func newGathering(n int) *gathering { return &gathering{let: make(chan struct{}), want: n} }
 
 func (g *gathering) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.meet(r)
@@ -214,21 +222,35 @@ func (g *gathering) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // meet waits for the others.
 func (g *gathering) meet(r *http.Request) {
-	g.mu.Lock()
-	g.n++
-	if g.n == g.want && !g.met {
-		g.met = true
-		close(g.all)
-	}
-	g.mu.Unlock()
+	g.count(1)
+	alone := time.NewTimer(5 * time.Second)
+	defer alone.Stop()
 	select {
-	case <-g.all:
-	case <-afterAlone():
+	case <-g.let:
+	case <-alone.C:
+		g.mu.Lock()
+		g.goOn()
+		g.mu.Unlock()
 	case <-r.Context().Done():
 	}
+	g.count(-1)
+}
+
+func (g *gathering) count(n int) {
 	g.mu.Lock()
-	g.n--
-	g.mu.Unlock()
+	defer g.mu.Unlock()
+	if g.n += n; g.n == g.want {
+		g.met = true
+		g.goOn()
+	}
+}
+
+// goOn lets everybody go. The caller holds the lock.
+func (g *gathering) goOn() {
+	if !g.open {
+		g.open = true
+		close(g.let)
+	}
 }
 
 func (g *gathering) together() bool {
