@@ -20,6 +20,8 @@ type Explanation struct {
 	Class   string `json:"class,omitempty"`
 	Status  int    `json:"status,omitempty"` // the answer a fetcher would get
 	Detail  string `json:"detail,omitempty"`
+	// WouldDeny is the code that would refuse it, were this not report-only mode; Detail then says why.
+	WouldDeny string `json:"would_deny,omitempty"`
 
 	Client  string `json:"client"`
 	Profile string `json:"profile"`
@@ -184,10 +186,13 @@ func (x *exchange) explainWhere(ctx context.Context, e *Explanation) *refusal {
 		if errors.As(err, &d) {
 			e.Entry = d.Entry
 		}
-		return refusalFor(err)
+		if no := x.unlessReportingTo(e, refusalFor(err)); no != nil {
+			return no
+		}
+	} else {
+		x.admitted = a
+		e.Entry = a.Entry
 	}
-	x.admitted = a
-	e.Entry = a.Entry
 	if a.Grant != "" {
 		e.Entry = "grant " + a.Grant + " " + a.Entry
 	}
@@ -224,7 +229,22 @@ func (x *exchange) explainRobots(ctx context.Context, e *Explanation, at time.Ti
 		return nil
 	}
 	no := &refusal{code: Reason(v.Reason), class: v.Class, verdict: &v, retryAfter: v.RetryAfter}
+	switch no.code {
+	case RobotsDisallow, RobotsSignal, RobotsChallenge, RobotsUnreadable:
+		return x.unlessReportingTo(e, no)
+	}
 	return no
+}
+
+// unlessReportingTo is unlessReporting for an explanation.
+func (x *exchange) unlessReportingTo(e *Explanation, no *refusal) *refusal {
+	if x.enforced() {
+		return no
+	}
+	if e.WouldDeny == "" {
+		e.WouldDeny, e.Class, e.Detail = string(no.code), no.class, no.sentence(table[no.code])
+	}
+	return nil
 }
 
 func (x *exchange) explainTurn(e *Explanation) *refusal {

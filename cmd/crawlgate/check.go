@@ -134,6 +134,9 @@ func explanationText(e *proxy.Explanation) string {
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(w, "  %s\t%s\n", name, fmt.Sprintf(format, args...))
 	}
+	if e.Allowed && e.WouldDeny != "" {
+		line("report", "enforce is false: it is sent, and recorded as refused by %s", e.WouldDeny)
+	}
 	if e.Detail != "" {
 		line("why", "%s", e.Detail)
 	}
