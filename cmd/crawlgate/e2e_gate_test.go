@@ -198,7 +198,8 @@ func (g *gate) serve(t *testing.T, c gateConfig) {
 		}
 	})
 	within(t, 30*time.Second, "serve is up", func() bool {
-		for _, m := range announced.FindAllStringSubmatch(p.err.String(), -1) {
+		said := p.err.String()
+		for _, m := range announced.FindAllStringSubmatch(said, -1) {
 			switch m[1] {
 			case "proxy":
 				g.proxy = m[2]
@@ -211,7 +212,7 @@ func (g *gate) serve(t *testing.T, c gateConfig) {
 		if p.ended() {
 			t.Fatalf("serve ended\n%s", p.err)
 		}
-		return strings.Contains(p.err.String(), "crawlgate: config ") && g.proxy != ""
+		return strings.Contains(said, "crawlgate: config ") && g.proxy != ""
 	})
 }
 
