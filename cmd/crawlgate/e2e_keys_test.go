@@ -393,4 +393,21 @@ func TestKeysBesideABrokenKey(t *testing.T) {
 	if status, _, body := ask(t, "GET", g.admin+sign.DirectoryPath, "", "Host", "bot.example"); status != 200 || strings.Count(body, `"kid"`) != 4 {
 		t.Errorf("the directory: %d %s", status, body)
 	}
+
+	// What else the refused configuration says is not in force either.
+	writeFile(t, file, string(whole[:60]), 0o600)
+	text, err := os.ReadFile(g.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	failed := g.metric(t, "crawlgate_sign_reload_failures_total")
+	writeFile(t, g.file, string(text)+"audit: {query: drop}\n", 0o600)
+	within(t, 10*time.Second, "the changed file is refused", func() bool { return g.metric(t, "crawlgate_sign_reload_failures_total") > failed })
+	if a := curl(t, g, o.url("/last?page=2")); a.status != 200 {
+		t.Fatalf("%+v", a)
+	}
+	events := g.waitEvents(t, sent+1)
+	if e := events[len(events)-1]; !strings.HasSuffix(e.URL, "/last?page=2") {
+		t.Errorf("half of a refused reload is in force: the log has %s", e.URL)
+	}
 }

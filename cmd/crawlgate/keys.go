@@ -335,6 +335,9 @@ change of the keys. serve publishes the same without this command.`,
 				return nil
 			}
 			fmt.Fprintf(a.stderr, "the proofs expire at %s: write it again before\n", keyTime(d.Expires))
+			if k.Publish.ServeRoot {
+				fmt.Fprintln(a.stderr, "where signature_agent is the bare origin, newer verifiers fetch / there: serve the same body and fields at / too")
+			}
 			return nil
 		},
 	}

@@ -343,12 +343,12 @@ func (i *instance) tryReload() error {
 	if err != nil {
 		return err
 	}
-	if err := i.audit.Reload(cfg.Audit); err != nil {
-		return fmt.Errorf("audit: %w", err)
-	}
 	commitKeys, err := i.signer.Prepare(cfg.Sign, cfg.SignAgents(), cfg.Publish)
 	if err != nil {
 		return err
+	}
+	if err := i.audit.Reload(cfg.Audit); err != nil {
+		return fmt.Errorf("audit: %w", err)
 	}
 	// The keys come first: rules must not name an agent that the signer does not know.
 	commitKeys()
