@@ -424,7 +424,7 @@ func (p *prover) sum() {
 	r.Clients = int64(len(p.clients))
 	r.Hosts = 0
 	for _, n := range p.names {
-		if len(n) < 2 || n[:2] != "*." {
+		if n != "" && !strings.HasPrefix(n, "*.") {
 			r.Hosts++
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -35,6 +36,7 @@ type proofSent struct {
 	quiet        bool // robots.txt that keeps no gap
 	attempt      bool // nothing reached the site
 	incident     bool // 429 or 5xx
+	perhaps      bool // a failure that the gate may have taken for one
 	good         bool // an answer that ends a back-off
 	judged       bool
 	known        bool // its configuration is at hand
@@ -45,7 +47,7 @@ type proofSent struct {
 
 // note keeps of an event what its host's pace needs.
 func (p *prover) note(e *Event) *proofSent {
-	attempt := !e.Sent && e.Type == TypeRobots && e.Decision == Failed
+	attempt := !e.Sent && e.Decision == Failed
 	if !e.Sent && !attempt {
 		return nil
 	}
@@ -61,6 +63,7 @@ func (p *prover) note(e *Event) *proofSent {
 		s.end = s.start // an upgraded connection holds no turn
 	}
 	s.incident = e.Status == 429 || e.Status >= 500
+	s.perhaps = e.Decision == Failed
 	s.good = !s.incident && e.Status >= 200 && e.Status != 401 && e.Status != 403 && e.Status != 451 && e.Decision == Forwarded
 	if e.Status >= 300 && e.Status < 400 {
 		p.threes[e.ID] = e.Host
@@ -114,7 +117,7 @@ func (p *prover) pace() {
 	}
 	for key, list := range byKey {
 		if len(list) > 0 {
-			w := &paceWalk{p: p, key: int32(key), wide: p.names[key][:1] == "*", lastEnd: -1, robotsEnd: -1, otherEnd: -1, hold: -1, incidentAt: -1}
+			w := &paceWalk{p: p, key: int32(key), wide: strings.HasPrefix(p.names[key], "*."), lastEnd: -1, robotsEnd: -1, otherEnd: -1, hold: -1, incidentAt: -1, learned: -1}
 			w.walk(list)
 		}
 	}
@@ -131,6 +134,7 @@ type paceWalk struct {
 	endGap, robotsGap            int64
 	endLevel                     int
 	hold, incidentAt             int64
+	learned                      int64 // the last moment at which the gate may have learned of an incident
 	fails, level, goodRun        int
 	levelAt                      int64
 	inFlight, riders             []*proofSent
@@ -175,7 +179,7 @@ func (w *paceWalk) newLife(now int64) {
 func (w *paceWalk) resumed(now int64) {
 	all := w.p.resumed[w.key]
 	for ; w.resumes < len(all) && all[w.resumes] <= now; w.resumes++ {
-		w.hold, w.incidentAt = -1, -1
+		w.hold, w.incidentAt, w.learned = -1, -1, -1
 		w.fails, w.level, w.goodRun = 0, 0, 0
 	}
 }
@@ -200,7 +204,7 @@ func (w *paceWalk) begin(s *proofSent) {
 		}
 	default:
 		w.alone(s)
-		if s.start < w.hold-1 && s.granted >= w.incidentAt {
+		if s.start < w.hold-1 && s.granted >= w.learned {
 			w.bad(s, "held", fmt.Sprintf("the host asked to be left alone, and it was sent %s too early", ms(w.hold-s.start)))
 		} else {
 			w.gapKept(s)
@@ -324,6 +328,7 @@ func (w *paceWalk) ended(s *proofSent) {
 		w.otherEnd = s.end
 	}
 	if s.attempt {
+		w.learned = max(w.learned, s.end)
 		return
 	}
 	if s.pacing != nil && !w.wide {
@@ -352,7 +357,11 @@ func (w *paceWalk) answered(s *proofSent) {
 	switch {
 	case s.incident:
 		after := min(s.after, c.RetryAfterCap.Milliseconds())
-		if s.class == paceFree && t < w.hold || s.class != paceFree && s.granted < w.incidentAt {
+		// What was on its way when the gate learned is the same incident. Of what a profile without turns sends nobody
+		// can tell from the log whether it is: only the site's own word is certain.
+		same := s.class == paceFree || s.granted < w.learned
+		w.learned = max(w.learned, t)
+		if same {
 			if after > 0 {
 				w.hold = max(w.hold, t+after)
 			}
@@ -372,6 +381,8 @@ func (w *paceWalk) answered(s *proofSent) {
 			own *= c.BackoffFactor
 		}
 		w.hold = max(w.hold, t+max(min(int64(own), c.BackoffCap.Milliseconds()), after))
+	case s.perhaps:
+		w.learned = max(w.learned, t)
 	case s.good && s.start >= w.incidentAt:
 		w.fails = 0
 		if w.goodRun++; w.goodRun >= c.SlowRecover {

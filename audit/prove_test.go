@@ -483,6 +483,29 @@ func TestProveAllows(t *testing.T) {
 			throttle(d.page("/b?x=1"), 429, 30)
 			d.events = append(d.events, &Event{Type: TypeConfig, Time: d.base.Add(2500 * time.Millisecond), PolicySHA256: dayPolicy, Note: "sites resume www.example.com"})
 		}, 0},
+		"an answer to what was on its way when another failed": {func(d *day) {
+			d.profile.Parallel, d.profile.Gap = 2, 0
+			d.free()
+			throttle(d.page("/a.css"), 503, 0)
+			d.page("/a").Decision, d.page("/a").Status = Failed, 0
+			d.later(d.page("/b?x=1"), 2*time.Second)
+			d.opt.Policies[dayPolicy].Pacing.BackoffBase = time.Second
+		}, 0},
+		"a pause that only a profile without turns met": {func(d *day) {
+			free := *d.profile
+			free.Unpaced = true
+			d.opt.Policies[dayPolicy].Profiles["free"] = &free
+			e := d.page("/b?x=1")
+			e.Profile, e.DelayOwedMS = "free", 0
+			throttle(e, 503, 0)
+		}, 1},
+		"a connection that failed": {func(d *day) {
+			e := d.send(4660, "page", "/dead", 0)
+			e.Sent, e.SentAt, e.DoneAt, e.Decision, e.Reason = false, time.Time{}, time.Time{}, Failed, "upstream-failed"
+			e = d.send(4670, "page", "/x", 0)
+			e.rawURL, e.Host = nil, ""
+			e.Sent, e.SentAt, e.DoneAt, e.Decision, e.Reason = false, time.Time{}, time.Time{}, Failed, "internal"
+		}, 0},
 		"a masked query that no rule looks at": {func(d *day) {
 			d.page("/c").SetURL(parse(t, "https://www.example.com/c?token=abc"))
 		}, 0},
