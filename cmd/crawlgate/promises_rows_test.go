@@ -173,7 +173,7 @@ var unlob = []promise{
 	{id: "UN-3", text: "Reverse then forward DNS of the egress addresses confirms it",
 		where: "`crawlgate doctor` checks it", check: checkReverseDNS, wrong: []mutation{
 			{name: "an address does not resolve back", config: "egress: {source_addresses: [127.0.0.11, 127.0.0.13]}\n", says: "which does not resolve back"},
-			{name: "another pattern", config: "page: {reverse_dns: \"*.bots.unlob.test\"}\n", says: "which is not *.bots.unlob.test"}}},
+			{name: "another pattern", config: "page: {reverse_dns: \"*.bots.unlob.test\"}\n", says: "resolves to a.crawl.unlob.test, which is not"}}},
 	{id: "UN-4", text: "200: `ETag` and `Last-Modified` are kept for the next conditional request",
 		where: "revalidation", later: "stored answers and conditional requests are not built"},
 	{id: "UN-5", text: "304: nothing is transferred; the fetcher gets its answer from the store",

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 )
@@ -63,7 +64,9 @@ func checkIndexing(s *stage) error {
 			if line != "" {
 				w.Header().Set("X-Robots-Tag", line)
 			}
-			page(markup)(w, r)
+			page("")(w, r)
+			_ = http.NewResponseController(w).Flush() // the head may go on before the page says more: then it comes at the end
+			_, _ = io.WriteString(w, markup)
 		}
 	}
 	o := s.site(tlsH1, everyone, paths(map[string]http.HandlerFunc{
@@ -76,7 +79,7 @@ func checkIndexing(s *stage) error {
 	s.client("x", "crawl")
 	s.start(quickly)
 	for path, want := range map[string]string{"/header": "noindex", "/ours": "nofollow", "/meta": "noindex, nofollow", "/both": "noindex, nofollow", "/none": ""} {
-		r := s.get("x", o.url(path))
+		r := s.get("x", o.url(path), "TE", "trailers")
 		s.fetched(path, r, 200)
 		got := r.header.Get("Crawlgate-Indexing")
 		if late := r.trailer.Get("Crawlgate-Indexing"); late != "" {
