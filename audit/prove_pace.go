@@ -169,7 +169,7 @@ func (w *paceWalk) newLife(now int64) {
 	for ; w.lives < len(w.p.lives) && w.p.lives[w.lives].at <= now; w.lives++ {
 		w.endGap, w.robotsGap = 0, 0
 		if w.p.lives[w.lives].unclean {
-			w.fails, w.level, w.endLevel, w.goodRun = 0, 0, 0, 0
+			w.fails, w.level, w.endLevel, w.goodRun, w.incidentAt = 0, 0, 0, 0, -1
 		}
 		w.inFlight, w.riders = nil, nil
 	}
