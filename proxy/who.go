@@ -1,0 +1,166 @@
+package proxy
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"crawlgate/proxy/guard"
+)
+
+// who is step 1: the client, its profile and job.
+func (x *exchange) who() *refusal {
+	if x.g.drain.draining() {
+		return drainingNow()
+	}
+	if no := x.wellFormed(); no != nil {
+		return no
+	}
+	id := (*identity)(nil)
+	switch {
+	case x.own != nil:
+		id = x.own.id
+	case x.tun != nil:
+		id = x.tun.client
+	default:
+		var no *refusal
+		if id, no = x.g.identify(x.in); no != nil {
+			return no
+		}
+	}
+	x.setClient(id)
+	profile := id.profile
+	h := x.in.Header
+	if id.client.Fields {
+		if v := h.Get("Crawlgate-Profile"); v != "" {
+			profile = v
+		}
+		if v := h.Get("Crawlgate-Job"); v != "" {
+			name, rest, _ := strings.Cut(v, ";")
+			if name = strings.TrimSpace(name); !plainName(name) {
+				return &refusal{code: BadRequest, class: "job_name", detail: "Crawlgate-Job does not name a job"}
+			}
+			x.job, x.ev.Job = name, name
+			x.jobLimit = jobLimit(rest)
+		}
+	}
+	p, ok := id.client.profile(profile)
+	if !ok {
+		return &refusal{code: ProfileDenied, class: "profile_unknown"}
+	}
+	x.profile = p
+	x.ev.Profile, x.ev.Agent = p.Name, p.Agent.Name
+	if p.Job.Required && x.job == "" {
+		return &refusal{code: JobRequired}
+	}
+	return nil
+}
+
+// wellFormed checks what net/http lets pass: number of fields, length of the target.
+func (x *exchange) wellFormed() *refusal {
+	n, size := 0, 0
+	for k, v := range x.in.Header {
+		n += len(v)
+		for _, s := range v {
+			size += len(k) + len(s) + 4
+		}
+	}
+	if limit := x.rules.Server.HeadBytes; limit > 0 && size > limit {
+		return &refusal{code: BadRequest, status: http.StatusRequestHeaderFieldsTooLarge, class: "header_too_large",
+			detail: "The request's header is larger than " + strconv.Itoa(limit) + " bytes (server.head_bytes). Send less."}
+	}
+	if limit := x.rules.Server.Fields; limit > 0 && n > limit {
+		return &refusal{code: BadRequest, status: http.StatusRequestHeaderFieldsTooLarge, class: "header_too_large",
+			detail: "The request has more than " + strconv.Itoa(limit) + " header fields (server.fields). Send fewer."}
+	}
+	if limit := x.rules.Server.TargetBytes; limit > 0 && len(x.in.RequestURI) > limit {
+		return &refusal{code: BadRequest, status: http.StatusRequestURITooLong, class: "uri_too_long",
+			detail: "The request target is longer than " + strconv.Itoa(limit) + " bytes (server.target_bytes). Send a shorter one."}
+	}
+	return nil
+}
+
+// what is step 2: one spelling of the target. Host never finds a target on the proxy port; inside a tunnel the
+// tunnel's host and port count, and the request's host must be the same.
+func (x *exchange) what() *refusal {
+	r := x.in
+	if x.own != nil {
+		u, host, port, err := guard.ParseURL(x.own.url.String())
+		if err != nil {
+			return refusalFor(err)
+		}
+		x.setTarget(u, host, port)
+		return nil
+	}
+	if x.tun == nil {
+		u, host, port, err := guard.ParseTarget(r.RequestURI)
+		if err != nil {
+			no := refusalFor(err)
+			var he *guard.HostError
+			if errors.As(err, &he) {
+				switch he.Class {
+				case "https_needs_connect":
+					no.detail = "https:// in absolute form is not served, since cookies would cross the network in clear. Use CONNECT: set HTTPS_PROXY, or the client's https proxy."
+				case "not_a_proxy_request":
+					no.detail = "This is the proxy port of crawlgate. Set it as the proxy of your client (http_proxy, https_proxy), and its CA from the admin port's /ca.pem."
+				}
+			}
+			return no
+		}
+		x.setTarget(u, host, port)
+		return nil
+	}
+	t := x.tun
+	if r.Method == http.MethodConnect {
+		return &refusal{code: MethodDenied, class: "method_denied", allow: x.profile.Limits.Methods, detail: "A tunnel inside a tunnel is not served. Send the request itself."}
+	}
+	scheme := "http"
+	if t.secure(r) {
+		scheme = "https"
+	}
+	raw := r.Host
+	if strings.Contains(r.RequestURI, "://") {
+		// An absolute target inside a tunnel must name the tunnel's host, and its scheme, too.
+		if u, err := url.Parse(r.RequestURI); err == nil {
+			raw = u.Host
+			if !strings.EqualFold(u.Scheme, scheme) {
+				return &refusal{code: SchemeDenied, class: "scheme_denied", detail: "The target's scheme is not the tunnel's. Send the path alone."}
+			}
+		}
+	}
+	h, _, err := guard.ParseAuthority(raw, t.port)
+	if err != nil {
+		return refusalFor(err)
+	}
+	if h.Name != t.host.Name {
+		return &refusal{code: HostMismatch, class: "authority_mismatch"}
+	}
+	target := r.RequestURI
+	if strings.Contains(target, "://") {
+		u := *r.URL
+		u.Scheme, u.Host = "", ""
+		target = u.RequestURI()
+	}
+	if !strings.HasPrefix(target, "/") {
+		if target == "*" {
+			return &refusal{code: BadRequest, class: "request_malformed", detail: "The target * is not served. Name a path."}
+		}
+		return &refusal{code: BadRequest, class: "request_malformed"}
+	}
+	u, host, port, err := guard.ParseURL(scheme + "://" + t.host.Name + ":" + strconv.Itoa(int(t.port)) + target)
+	if err != nil {
+		return refusalFor(err)
+	}
+	x.setTarget(u, host, port)
+	if scheme == "http" && port == 443 {
+		return &refusal{code: SchemeDenied, class: "connect_not_tls", detail: "Plain HTTP in a tunnel to port 443 is not served. Speak TLS in the tunnel."}
+	}
+	return nil
+}
+
+func (x *exchange) setTarget(u *url.URL, h guard.Host, port uint16) {
+	x.url, x.host, x.port = u, h, port
+	x.ev.SetURL(u)
+}
