@@ -614,3 +614,35 @@ func BenchmarkOpenArchive(b *testing.B) {
 	}
 	done()
 }
+
+// TestArchiveAfterAFailure: a file that comes back unchanged after a failure begins anew, so that a later moment is
+// judged by it and not by the failure.
+func TestArchiveAfterAFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := openArchive(t, t.TempDir(), Defaults())
+		s := &site{answer: always(200, "User-agent: *\nDisallow: /x\n")}
+		p := New(Defaults(), s, a, nil)
+		q := query(t, "https://a.test/x")
+		q.Profile.StaleOnError, q.Profile.Retries = Deny, 0
+		wants(t, p.Check(t.Context(), q), false, ReasonDisallow, ClassRuleDisallow)
+		pass(25 * time.Hour)
+		s.answer = inTurn(503)
+		if v := p.Check(t.Context(), q); v.Class != ClassUnreachable {
+			t.Fatalf("%+v", v)
+		}
+		down := time.Now()
+		pass(2 * time.Hour)
+		s.answer = always(200, "User-agent: *\nDisallow: /x\n")
+		wants(t, p.Check(t.Context(), q), false, ReasonDisallow, ClassRuleDisallow)
+		pass(time.Hour)
+		q.At = time.Now()
+		wants(t, p.Check(t.Context(), q), false, ReasonDisallow, ClassRuleDisallow)
+		q.At = down.Add(time.Hour)
+		if v := p.Check(t.Context(), q); v.Class != ClassUnreachable {
+			t.Errorf("while it could not be read: %s", v.Class)
+		}
+		if err := a.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
