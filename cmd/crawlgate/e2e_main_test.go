@@ -70,7 +70,7 @@ func bareEnv(home string, more ...string) []string {
 		}
 		env = append(env, kv)
 	}
-	return append(append(env, "HOME="+home, "NO_COLOR=1", "GORACE=halt_on_error=0 exitcode=66"), more...)
+	return append(append(env, "HOME="+home, "NO_COLOR=1", "GORACE=halt_on_error=0 exitcode=66 atexit_sleep_ms=0"), more...)
 }
 
 // within waits for a condition and fails the test when it does not come.
