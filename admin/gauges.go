@@ -35,7 +35,7 @@ var (
 	descReady       = desc("crawlgate_ready", "1 if every readiness check holds.")
 )
 
-// Closed sets of the labels (pacing.md 12); key agents are those configured.
+// Closed sets of the labels; key agents are those configured.
 var (
 	hostStates      = []string{"known", "owing", "held_back", "slowed", "stopped"}
 	incidentClasses = []string{"throttle", "failure"}

@@ -13,7 +13,7 @@ import (
 
 // metrics are the counters that events feed. Every label has a closed set of
 // values, all of them there from the start; a host is never a label, there are
-// millions (pacing.md 12).
+// millions.
 type metrics struct {
 	registry *prometheus.Registry
 	serve    http.Handler
@@ -38,7 +38,7 @@ type metrics struct {
 var (
 	eventTypes      = []string{"request", "robots", "intent", "tunnel", "config", "start", "stop", "gap", "checkpoint"}
 	statusClasses   = []string{"1xx", "2xx", "3xx", "4xx", "5xx"}
-	signatureStates = []string{"signed", "not-listed", "cross-site", "http", "tunnel", "never", "disabled", "failed"} // web-bot-auth.md 14
+	signatureStates = []string{"signed", "not-listed", "cross-site", "http", "tunnel", "never", "disabled", "failed"}
 	deniedWhys      = []string{"host", "cross_site", "token", "method"}
 )
 

@@ -12,7 +12,7 @@ import (
 	"crawlgate/audit"
 )
 
-// designReasons is the table of DESIGN 5, written down once more on purpose.
+// designReasons is the list of codes, written down once more on purpose.
 const designReasons = `auth-required auth-failed identity-missing profile-denied job-required job-exhausted job-off-site
 bad-request host-mismatch kind-denied scheme-denied port-denied method-denied body-denied site-denied site-stopped
 address-denied dns-failed robots-disallow robots-signal robots-unreadable robots-challenge turn-too-far host-backoff

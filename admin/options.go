@@ -40,7 +40,7 @@ type Options struct {
 	// IgnoreHost makes the published paths answer to any Host (publish.ignore_host).
 	IgnoreHost bool
 	// ServeRoot also serves the key directory at / under a configured authority
-	// (publish.serve_root, web-bot-auth.md 7).
+	// (publish.serve_root).
 	ServeRoot bool
 	// IPRanges are the source addresses the operator publishes.
 	IPRanges func() []netip.Addr
@@ -231,7 +231,7 @@ type LiveCA struct {
 }
 
 // Gauges are values of the moment for /metrics. Map keys outside the closed
-// sets (pacing.md 12) are left out.
+// sets are left out.
 type Gauges struct {
 	TurnsWaiting, TurnsInFlight int
 	Hosts                       map[string]int    // state: known, owing, held_back, slowed, stopped

@@ -2,7 +2,7 @@ package admin
 
 import "slices"
 
-// reasons is the closed list of refusal codes (DESIGN 5), in its order. Each is
+// reasons is the closed list of refusal codes, in its order. Each is
 // a label of crawlgate_refusals_total from the start, so that an alert on a
 // reason that never happened yet has a series to look at.
 var reasons = []string{
@@ -40,13 +40,13 @@ var reasons = []string{
 // gate, or a mistake. It keeps the label set closed.
 const reasonOther = "other"
 
-// turnReasons are the codes with which pacing refuses a turn (pacing.md 11).
+// turnReasons are the codes with which pacing refuses a turn.
 var turnReasons = []string{"turn-too-far", "host-backoff", "host-stopped", "url-left", "overloaded"}
 
-// kinds are the kinds of a request (DESIGN 2).
+// kinds are the kinds of a request.
 var kinds = []string{"page", "subresource", "render", "repeat", "redirect", "robots", "sitemap"}
 
-// decisions are the outcomes of an event (audit.md A2).
+// decisions are the outcomes of an event.
 var decisions = []string{"forwarded", "refused", "cancelled", "failed"}
 
 // Reasons returns the closed list of reason codes that the metrics carry.

@@ -81,7 +81,7 @@ func (r *record) end() time.Time {
 }
 
 // outcome is the label of crawlgate_turns_total: the class that pacing gives
-// the end of a turn (pacing.md 6). Only for a request that was sent.
+// the end of a turn. Only for a request that was sent.
 func (r *record) outcome() string {
 	switch {
 	case r.Decision == "cancelled":

@@ -28,7 +28,7 @@ func secure(h http.Header) {
 	h.Set("Cache-Control", "no-store")
 }
 
-// admit says whether the admin listener answers this request (DESIGN 6).
+// admit says whether the admin listener answers this request.
 func (s *Server) admit(r *http.Request, rt route) error {
 	// A request in absolute form takes its Host from the target: somebody uses
 	// this port as a proxy.
@@ -69,7 +69,7 @@ func (s *Server) admit(r *http.Request, rt route) error {
 }
 
 // admitPublished says whether the publish listener answers: under a configured
-// authority only (web-bot-auth.md 7), or any with publish.ignore_host.
+// authority only, or any with publish.ignore_host.
 func (s *Server) admitPublished(r *http.Request, _ route) error {
 	if r.URL.Host == "" && (s.o.IgnoreHost || s.published(r.Host)) {
 		return nil

@@ -2,7 +2,7 @@ package audit
 
 import "fmt"
 
-// AccessSelfCheck is what a report proves about itself (audit.md B11). A failure is also one of the report's Problems.
+// AccessSelfCheck is what a report proves about itself. A failure is also one of the report's Problems.
 type AccessSelfCheck struct {
 	OK       bool                 `json:"ok"`
 	Rules    []AccessRuleCheck    `json:"rules"`

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 )
 
-// clf parses the common, combined and vhost formats (audit.md B4):
+// clf parses the common, combined and vhost formats:
 //
 //	[host[:port] ]addr ident user [time] "request" status bytes ["referer" "agent" ["xff"] ...]
 func (p *lineParser) clf(line []byte) reason {
@@ -214,7 +214,7 @@ func isPort(b []byte) bool {
 	return n >= 0 && n <= 65535
 }
 
-// clientOf finds the client of a request (audit.md B7.1): the peer, or, behind trusted proxies, the address that the
+// clientOf finds the client of a request: the peer, or, behind trusted proxies, the address that the
 // nearest of them was called from.
 func clientOf(peer netip.Addr, xff []byte, trusted prefixSet) netip.Addr {
 	client := peer

@@ -16,7 +16,7 @@ import (
 //go:embed crawlers.json
 var builtInCrawlers []byte
 
-// categories of crawlers, in the order of reports (audit.md B6.3).
+// categories of crawlers, in the order of reports.
 var categories = []string{"search", "training", "user-triggered", "preview", "ads", "seo", "archive", "control-token", "other"}
 
 const controlToken = "control-token"
@@ -175,7 +175,7 @@ func (l *crawlerList) byName(name string) int32 {
 }
 
 // claimed finds the crawler that a user agent claims to be, -1 for none: the leftmost token that stands alone, of
-// several there the longest (audit.md B6.1).
+// several there the longest.
 func (l *crawlerList) claimed(agent []byte) int32 {
 	start := true
 	for i := 0; i < len(agent); i++ {
@@ -218,8 +218,8 @@ func endsToken(c byte) bool {
 	return false
 }
 
-// indexing reads the values of X-Robots-Tag that bind a crawler: those without a name and those for one of its names
-// (audit.md B8, promise AU-6). The most restrictive counts.
+// indexing reads the values of X-Robots-Tag that bind a crawler: those without a name and those for one of its names.
+// The most restrictive counts.
 func (c *crawler) indexing(values []byte) (noindex, nofollow bool) {
 	for _, value := range strings.Split(string(values), "\n") {
 		ours := true

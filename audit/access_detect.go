@@ -57,7 +57,7 @@ func parseLogFormat(s string) (*logFormat, error) {
 const detectLines = 20
 
 // detect tells the format by the first lines that are not blank: the one that most of them are in, of equal ones the
-// one seen first (audit.md B4). It gives nil when there are no such lines.
+// one seen first. It gives nil when there are no such lines.
 func (p *lineParser) detect(data []byte) *logFormat {
 	var votes, first [formatKinds]int
 	var fields *w3cFields

@@ -129,8 +129,7 @@ const (
 	dnsYes
 )
 
-// confirms tells whether an address has a name equal to or below one of the suffixes that leads back to it
-// (audit.md B7.3).
+// confirms tells whether an address has a name equal to or below one of the suffixes that leads back to it.
 func (b *dnsBook) confirms(ctx context.Context, addr netip.Addr, suffixes []string) dnsVerdict {
 	if len(suffixes) == 0 || b.mode == "off" {
 		return dnsUnknown

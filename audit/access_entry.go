@@ -100,7 +100,7 @@ func parseIPv4(b []byte) (netip.Addr, bool) {
 	return netip.AddrFrom4(a), true
 }
 
-// request reads `METHOD target[ HTTP/x]`; the target may hold spaces (audit.md B4).
+// request reads `METHOD target[ HTTP/x]`; the target may hold spaces.
 func (e *entry) request(b []byte) bool {
 	i := bytes.IndexByte(b, ' ')
 	if i <= 0 {

@@ -2,7 +2,7 @@ package audit
 
 import "bytes"
 
-// jsonLog parses one JSON line; which program wrote it is told by its keys, line by line (audit.md B4).
+// jsonLog parses one JSON line; which program wrote it is told by its keys, line by line.
 func (p *lineParser) jsonLog(line []byte) reason {
 	e := &p.e
 	*e = entry{}

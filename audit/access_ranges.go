@@ -62,7 +62,7 @@ func lastOf4or6(p netip.Prefix) netip.Addr {
 	return a
 }
 
-// parseRanges reads a published range file, in the form of googlebot.json (audit.md B7.7).
+// parseRanges reads a published range file, in the form of googlebot.json.
 func parseRanges(body []byte) ([]netip.Prefix, error) {
 	var f struct {
 		Prefixes *[]map[string]any `json:"prefixes"`

@@ -15,7 +15,7 @@ import (
 // AccessSchema names the form of a report.
 const AccessSchema = "crawlgate.audit.report/1"
 
-// AccessReport is what an audit found. Its JSON is the report (audit.md B10): integers only, and the same bytes for the
+// AccessReport is what an audit found. Its JSON is the report: integers only, and the same bytes for the
 // same inputs.
 type AccessReport struct {
 	Schema     string                     `json:"schema"`
@@ -369,7 +369,7 @@ func (a *auditor) crawlerReport(def *crawler, k *crawlerCounts) *AccessCrawler {
 	return x
 }
 
-// delays checks the gaps between one crawler's requests to one host (audit.md B9).
+// delays checks the gaps between one crawler's requests to one host.
 func (a *auditor) delays(r *AccessReport, c *accessCounts) error {
 	if c.delays == nil {
 		return nil
@@ -453,7 +453,7 @@ func stampOf(ms int64) string {
 	return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z")
 }
 
-// shown is a logged text as a report has it: invalid UTF-8 as \xHH (audit.md B2.6).
+// shown is a logged text as a report has it: invalid UTF-8 as \xHH.
 func shown(s string) string {
 	if utf8.ValidString(s) {
 		return s

@@ -34,7 +34,7 @@ type robotsVersion struct {
 	groups []atomic.Pointer[RobotsGroup] // by crawler, made when first asked for
 
 	next int64 // the moment it ends
-	open int64 // 5xx: from then on everything is allowed (audit.md B5.3)
+	open int64 // 5xx: from then on everything is allowed
 }
 
 type robotsKind int8
@@ -65,7 +65,7 @@ type robotsHistory struct {
 
 var versionName = regexp.MustCompile(`^(\d{8}T\d{6})Z(?:\.(\d{1,3}))?\.txt$`)
 
-// loadRobots reads files and folders of versions (audit.md B5.1), to judge so many crawlers.
+// loadRobots reads files and folders of versions, to judge so many crawlers.
 func loadRobots(paths []string, judge Judge, crawlers int, limit, grace time.Duration) (*robotsHistory, error) {
 	h := &robotsHistory{hosts: map[string][]*robotsVersion{}, grace: grace.Milliseconds()}
 	h.nobody = judge.Parse(nil).Group([]string{"nobody"})

@@ -16,7 +16,7 @@ const (
 )
 
 // compareInputs opens every input once, so that an unreadable one is known before the work begins, and finds what
-// would count double: equal files (audit.md B2 and B3.2) and, if asked for, overlaps of rotated ones.
+// would count double: equal files and, if asked for, overlaps of rotated ones.
 func (a *auditor) compareInputs(ctx context.Context) error {
 	type head = [sha256.Size]byte
 	same := map[head][]*accessInput{}
@@ -97,7 +97,7 @@ func (c ctxReader) Read(b []byte) (int, error) {
 }
 
 // findOverlaps finds, for each file of a family, how many of its first lines are the last ones of the file before it
-// (copytruncate; audit.md B3.4).
+// (copytruncate).
 func (a *auditor) findOverlaps(ctx context.Context) error {
 	var before *accessInput
 	seed := maphash.MakeSeed()
@@ -214,8 +214,8 @@ func longestOverlap(a, b []uint64) int {
 	return k
 }
 
-// lineCounts counts equal lines: in all files together a line counts as often as in the one that has it most often
-// (audit.md B3.5). It needs memory for every distinct line.
+// lineCounts counts equal lines: in all files together a line counts as often as in the one that has it most often.
+// It needs memory for every distinct line.
 type lineCounts struct {
 	seeds  [2]maphash.Seed
 	shards [64]lineShard

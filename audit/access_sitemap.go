@@ -162,7 +162,7 @@ func (l *limitReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// appendNormal appends the normal form of a path and query (audit.md B5.8): %XX of an unreserved character is decoded,
+// appendNormal appends the normal form of a path and query: %XX of an unreserved character is decoded,
 // every other one gets upper-case digits, what may not stand in a URL is encoded.
 func appendNormal(dst, b []byte) []byte {
 	const digits = "0123456789ABCDEF"

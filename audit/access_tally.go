@@ -111,7 +111,7 @@ func (w *accessWorker) violation(c *crawlerCounts, e *entry, j *judgement) {
 
 var trackers = []string{"gclid", "fbclid", "msclkid", "sid", "sessionid", "phpsessid", "jsessionid"}
 
-// spelling tells of a target whether it has a query, and whether a plainer spelling of it exists (audit.md B8).
+// spelling tells of a target whether it has a query, and whether a plainer spelling of it exists.
 func spelling(target []byte) (parameter, duplicate bool) {
 	path, query, asked := bytes.Cut(target, []byte("?"))
 	parameter = len(query) > 0

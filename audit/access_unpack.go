@@ -53,7 +53,7 @@ var magics = []struct {
 	{[]byte{0x28, 0xb5, 0x2f, 0xfd}, "zstd"},
 }
 
-// unpack reads a file that may be compressed; its first bytes tell, not its name (audit.md B2.1).
+// unpack reads a file that may be compressed; its first bytes tell, not its name.
 func unpack(r io.Reader) (*opened, error) {
 	o := &opened{raw: &countingReader{r: r}, compression: "none"}
 	in := bufio.NewReaderSize(o.raw, 256<<10)

@@ -40,7 +40,7 @@ type clientKey struct {
 	addr    netip.Addr
 }
 
-// identity is whether a claim is true (audit.md B7).
+// identity is whether a claim is true.
 type identity uint8
 
 const (
@@ -223,7 +223,7 @@ func (w *accessWorker) judgeTarget(e *entry, j *judgement) {
 	}
 }
 
-// allows tells whether a version allows a target at t (audit.md B5.3).
+// allows tells whether a version allows a target at t.
 func allows(v *robotsVersion, t *targetVerdict, at int64) bool {
 	switch v.kind() {
 	case robotsRules:
@@ -235,7 +235,7 @@ func allows(v *robotsVersion, t *targetVerdict, at int64) bool {
 	}
 }
 
-// graced tells whether an earlier version, in effect at a moment after t minus grace, allows the target (audit.md B5.4).
+// graced tells whether an earlier version, in effect at a moment after t minus grace, allows the target.
 func (w *accessWorker) graced(vs []*robotsVersion, i int, crawler int32, e *entry) bool {
 	for i--; i >= 0 && vs[i].next > e.time-w.a.robots.grace; i-- {
 		t := w.target(vs[i], crawler, e.target)
@@ -317,7 +317,7 @@ func (w *accessWorker) identify(crawler int32, client netip.Addr, asserted bool)
 	return id
 }
 
-// verify tells whether an address is one of a crawler's (audit.md B7.3 and B7.4).
+// verify tells whether an address is one of a crawler's.
 func (w *accessWorker) verify(c *crawler, client netip.Addr) identity {
 	if !client.IsValid() {
 		return unverified

@@ -11,7 +11,7 @@ import (
 	"crawlgate/sign"
 )
 
-// Defaults of the blocks that belong to no leaf (proxy-core section 3).
+// Defaults of the blocks that belong to no leaf.
 const (
 	defaultListen      = "127.0.0.1:3128"
 	defaultAdminListen = "127.0.0.1:3129"

@@ -85,7 +85,7 @@ func TestAlerts(t *testing.T) {
 			checkMetrics(t, r.Alert, r.Expr, known)
 		}
 	}
-	for _, want := range []string{"AuditNotWritable", "AuditGap", "ReloadFailed", "KeyExpires", "GapBelowPromise", "AddressDenied"} { // ux.md 12
+	for _, want := range []string{"AuditNotWritable", "AuditGap", "ReloadFailed", "KeyExpires", "GapBelowPromise", "AddressDenied"} {
 		if !seen["Crawlgate"+want] {
 			t.Errorf("no alert Crawlgate%s", want)
 		}
@@ -116,7 +116,7 @@ func TestDashboard(t *testing.T) {
 			checkMetrics(t, p.Title, x.Expr, known)
 		}
 	}
-	for _, want := range []string{"Requests", "Refused, by reason", "Wait for a turn", "Back-offs", "Sent, by kind", "Audit queue", "Certificates made"} { // ux.md 9
+	for _, want := range []string{"Requests", "Refused, by reason", "Wait for a turn", "Back-offs", "Sent, by kind", "Audit queue", "Certificates made"} {
 		if !slices.Contains(titles, want) {
 			t.Errorf("no panel %s", want)
 		}
@@ -174,7 +174,7 @@ func TestCompose(t *testing.T) {
 func TestUnit(t *testing.T) {
 	text := deployFile(t, "crawlgate.service")
 	for _, want := range []string{"Type=notify", "DynamicUser=yes", "StateDirectory=crawlgate", "LogsDirectory=crawlgate", "LoadCredential=admin.token:", "ProtectSystem=strict",
-		"NoNewPrivileges=yes", "RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX", "ExecReload=/bin/kill -HUP $MAINPID"} { // ux.md 12
+		"NoNewPrivileges=yes", "RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX", "ExecReload=/bin/kill -HUP $MAINPID"} {
 		if !strings.Contains(text, "\n"+want) {
 			t.Errorf("no %s", want)
 		}
@@ -198,7 +198,7 @@ func TestUnit(t *testing.T) {
 
 func TestDockerfile(t *testing.T) {
 	text := deployFile(t, "Dockerfile")
-	for _, want := range []string{"CGO_ENABLED=0", "USER 65532:65532", "VOLUME /var/lib/crawlgate", `"serve", "--probe"`, "distroless/static", "AS build"} { // ux.md 12
+	for _, want := range []string{"CGO_ENABLED=0", "USER 65532:65532", "VOLUME /var/lib/crawlgate", `"serve", "--probe"`, "distroless/static", "AS build"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %s", want)
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/viper"
 )
 
-// What viper does by itself (measured), and what this package does instead. Each hazard of CONVENTIONS section 7 is one
+// What viper does by itself (measured), and what this package does instead. Each hazard is one
 // subtest: first the hazard, so that the test says when a newer viper lost it, then our answer.
 func TestViperHazards(t *testing.T) {
 	bare := func(t *testing.T, text string, out any, opts ...viper.Option) error {

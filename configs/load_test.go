@@ -70,7 +70,7 @@ func TestNoFile(t *testing.T) {
 	}
 }
 
-// The error of ux.md section 7, letter by letter.
+// What a user sees, letter by letter.
 func TestThreeProblems(t *testing.T) {
 	_, _, err := load(t, `# line 1
 listen: 127.0.0.1:3128

@@ -40,7 +40,7 @@ func TestPresetsLoad(t *testing.T) {
 	}
 }
 
-// The rows of robots.md section 9 and promises.md that configuration decides.
+// The promises that configuration decides.
 func TestPresetPromises(t *testing.T) {
 	rl, ro, un := mustPreset(t, "recordslabs"), mustPreset(t, "roftrlabs"), mustPreset(t, "unlob")
 	profile := func(c *Config, name string) Profile {

@@ -173,7 +173,7 @@ var (
 	tokenWide = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 )
 
-// name checks what a user name may carry; + and : split it (egress-guard 6.1). An empty one has been reported.
+// name checks what a user name may carry; + and : split it. An empty one has been reported.
 func (v *checker) name(key, name string) {
 	if name != "" && !nameForm.MatchString(name) {
 		v.fail(key, "%s is not a name: letters, digits, . _ - and up to 64 of them", quote(name))

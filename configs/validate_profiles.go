@@ -8,7 +8,7 @@ import (
 	"crawlgate/pacing"
 )
 
-// Dialling and the TLS handshake end after this, whatever limits.timeout says (proxy-core section 3).
+// Dialling and the TLS handshake end after this, whatever limits.timeout says.
 const (
 	maxDial      = 10 * time.Second
 	maxHandshake = 10 * time.Second

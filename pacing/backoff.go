@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// verdict is the class of an outcome (pacing.md section 6).
+// verdict is the class of an outcome.
 type verdict uint8
 
 const (

@@ -117,7 +117,7 @@ func (p *Pacer) id(client, url string) uint64 {
 	return 1
 }
 
-// Companion reports whether a request may go as its kind (pacing.md section 4), and books it. What it refuses is a Page.
+// Companion reports whether a request may go as its kind, and books it. What it refuses is a Page.
 //
 //   - Subresource: its page's turn is open or ended less than companion_window ago, at most companion_budget per turn
 //   - Render, Repeat: the same window, to the very URL of that turn after it answered 2xx or 304, once each

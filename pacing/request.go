@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Kind says how a request relates to a turn (pacing.md section 4). It is decided by the proxy, never believed.
+// Kind says how a request relates to a turn. It is decided by the proxy, never believed.
 type Kind uint8
 
 // The kinds.

@@ -8,7 +8,7 @@ import (
 // Times inside the process are nanoseconds on the monotonic clock since the pacer started; never is long before that.
 const never = -1 << 60
 
-// state is what a key owes: small, because there may be a million of them (pacing.md section 2).
+// state is what a key owes: small, because there may be a million of them.
 type state struct {
 	lastEnd    int64         // end of the last turn that leaves a gap
 	robotsEnd  int64         // end of the last robots.txt fetch that leaves a gap

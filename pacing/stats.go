@@ -99,7 +99,7 @@ type TurnLabel struct {
 	Outcome string
 }
 
-// Stats is everything that the metrics of pacing.md section 12 need, since the start.
+// Stats is everything that the metrics need, since the start.
 type Stats struct {
 	Waiting, InFlight, Keys int
 	Hosts                   map[string]int // by state: known, owing, held_back, slowed, stopped

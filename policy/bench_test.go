@@ -239,7 +239,7 @@ func BenchmarkHostile(b *testing.B) {
 }
 
 // TestHostile finds what is slow by an order: processor time, with room for a busy machine and the race detector. The
-// bounds of performance.md section 4, 5 ms a decision and 50 ms a file, are the benchmark's.
+// bounds, 5 ms a decision and 50 ms a file, are the benchmark's.
 func TestHostile(t *testing.T) {
 	best := func(f func()) time.Duration {
 		least := time.Hour

@@ -42,7 +42,7 @@ type FetchResponse struct {
 // that is tried again, remembered for a short time and left to when_unreadable. With any other reason our own side
 // refused: that is passed on as it is, never remembered as a verdict about the site, and never allows a page.
 type FetchError struct {
-	Reason     string        // code of DESIGN section 5 that a page would get
+	Reason     string        // reason code that a page would get
 	Class      string        // finer word
 	RetryAfter time.Duration // when to come back; 0: unknown
 	Final      bool          // asking again at once is pointless: no such name, a certificate that does not hold

@@ -30,7 +30,7 @@ const (
 	ClassInvalidURL       = "robots_invalid_url" // a URL without scheme and host
 )
 
-// Reason codes that policy answers with; see DESIGN section 5 for the whole list.
+// Reason codes that policy answers with.
 const (
 	ReasonOK         = "ok"
 	ReasonDisallow   = "robots-disallow"
@@ -64,7 +64,7 @@ type Query struct {
 // Verdict is the answer, with everything needed to explain it.
 type Verdict struct {
 	Allowed bool
-	Reason  string // "ok", or a code of DESIGN section 5
+	Reason  string // "ok", or a reason code
 	Class   string // one of the Class constants, or the class of the error in Cause
 
 	Rule       string // the deciding line, as `Disallow: /x`, value as written
