@@ -218,3 +218,27 @@ func TestRedisRefused(t *testing.T) {
 		})
 	}
 }
+
+// What a site refused to one agent at one gate goes out under no other agent at the other gate.
+func TestIdentityLockAcrossGates(t *testing.T) {
+	t.Parallel()
+	red := startRedis(t)
+	o := newOrigin(t, "plain", func(o *origin) {
+		o.handle = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }
+	}, "locked.test")
+	cfg := gateConfig{agents: `[{name: a, product_token: ABot, user_agent: "ABot/1.0 (+https://bot.example/a)"}, {name: b, product_token: BBot, user_agent: "BBot/1.0 (+https://bot.example/b)"}]`,
+		profiles: "[{name: one, agent: a, pacing: {gap: 10ms}}, {name: two, agent: b, pacing: {gap: 10ms}}]", origins: []*origin{o},
+		more: fmt.Sprintf("redis: {url: \"redis://%s/0\"}\n", red.addr)}
+	first, second := startGate(t, cfg), startGate(t, cfg)
+	if a := curl(t, first, o.url("/page")); a.status != http.StatusForbidden || a.header.Get("Crawlgate-Reason") != "" {
+		t.Fatalf("%+v", a)
+	}
+	u, err := url.Parse(second.proxy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.User = url.UserPassword("default+two", "x")
+	within(t, 5*time.Second, "the other gate keeps the refusal", func() bool {
+		return curlVia(t, u.String(), second.ca, o.url("/page")).header.Get("Crawlgate-Reason") == "identity-switch"
+	})
+}
