@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -11,7 +12,7 @@ import (
 // and relays (WebSocket, undecrypted tunnels), which end last.
 type drain struct {
 	mu       sync.Mutex
-	stopping bool
+	stopping atomic.Bool
 	stopped  context.Context // ends when the gate stops
 	end      context.CancelFunc
 	tunnels  int
@@ -31,12 +32,12 @@ func newDrain() *drain {
 func (d *drain) draining() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.stopping
+	return d.stopping.Load()
 }
 
 func (d *drain) stop() {
 	d.mu.Lock()
-	d.stopping = true
+	d.stopping.Store(true)
 	d.mu.Unlock()
 	d.end()
 }

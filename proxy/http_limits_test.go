@@ -279,9 +279,7 @@ func TestHTTPFetcherThatDoesNotRead(t *testing.T) {
 			delete(left, rst.StreamID)
 		}
 	}
-	if st := r.pacer.Stats(); st.InFlight != 0 {
-		t.Errorf("turns left: %+v", st)
-	}
+	r.noTurnsLeft()
 }
 
 // A fetcher that pipelines requests and reads no answer: its connection ends.

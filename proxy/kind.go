@@ -56,7 +56,7 @@ func (k kindOf) name() string { return k.kind.String() }
 func (x *exchange) classify() kindOf {
 	h := x.in.Header
 	k := kindOf{kind: pacing.Page, document: true}
-	if x.own != nil {
+	if x.from.own != nil {
 		return kindOf{kind: pacing.Sitemap}
 	}
 	if browserNoise[x.host.Name] {

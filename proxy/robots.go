@@ -40,7 +40,7 @@ func (f robotsFetcher) Fetch(ctx context.Context, r policy.FetchRequest) (*polic
 	}
 	g := f.g
 	req := (&http.Request{Method: http.MethodGet, URL: r.URL, Header: http.Header{}, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}).WithContext(ctx)
-	x := &exchange{g: g, rules: asker.x.rules, in: req, began: time.Now(), profile: asker.x.profile, id: asker.x.id}
+	x := &exchange{g: g, rules: asker.x.rules, in: req, from: &inbound{ctx: ctx, r: req}, began: time.Now(), profile: asker.x.profile, id: asker.x.id}
 	x.admitted.Listed = asker.listed && r.URL.Host == asker.x.url.Host
 	x.kind.kind = pacing.Robots
 	x.ev = &audit.Event{Type: audit.TypeRobots, ID: audit.NewID(), Time: x.began, Method: http.MethodGet, PolicySHA256: x.rules.Hash,
