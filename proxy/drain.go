@@ -42,14 +42,6 @@ func (d *drain) stop() {
 	d.end()
 }
 
-// queued is ctx for the time a request waits: it ends with the refusal `draining` as its cause when the gate stops,
-// since what has not begun then shall not hold the end up.
-func (d *drain) queued(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(d.stopped, func() { cancel(drainingNow()) })
-	return ctx, func() { stop(); cancel(nil) }
-}
-
 func drainingNow() *refusal { return &refusal{code: Draining, retryAfter: 5 * time.Second} }
 
 // admit counts one more tunnel, unless the client or the gate has too many. No client may take more than half.

@@ -35,9 +35,10 @@ type exchange struct {
 	profile *Profile
 	job     string
 
-	url  *url.URL // normalised target
-	host guard.Host
-	port uint16
+	url    *url.URL // normalised target
+	target string   // the same as text
+	host   guard.Host
+	port   uint16
 
 	kind        kindOf
 	admitted    allowlist.Admission
@@ -72,7 +73,9 @@ func (g *Gate) begin(in *inbound) *exchange {
 	rules := g.rules()
 	x := &exchange{g: g, rules: rules, in: r, from: in, tun: t, began: now}
 	x.ev = &audit.Event{Type: audit.TypeRequest, ID: audit.NewID(), Time: now, Method: r.Method, PolicySHA256: rules.Hash, Intercepted: t != nil}
-	if a, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
+	if t != nil {
+		x.ev.SetClient(t.client.addr)
+	} else if a, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
 		x.ev.SetClient(a)
 	}
 	x.ev.ClientUserAgent = r.Header.Get("User-Agent")
@@ -135,7 +138,7 @@ func (x *exchange) refuseLater(no *refusal) *http.Response {
 	}
 	var shown, agent string
 	if x.url != nil {
-		shown = x.url.String()
+		shown = x.target
 	}
 	if x.profile != nil && x.profile.Agent != nil {
 		agent = x.profile.Agent.Token
@@ -221,8 +224,8 @@ func (x *exchange) record() {
 			ev.Decision = audit.Forwarded
 		}
 		// The event outlives the fetcher; a disk that hangs may hold the answer back, but not for ever.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(x.ctx()), recordPatience)
-		defer cancel()
+		ctx := &patient{limit: recordPatience}
+		defer ctx.done()
 		if err := x.g.audit.Record(ctx, ev); err != nil {
 			x.g.log.Error("audit event not written", "request_id", ev.ID, "error", err)
 		}

@@ -93,7 +93,7 @@ func (x *exchange) jobAllows() *refusal {
 	key := x.id.client.Name + "+" + x.job
 	job := j.all[key]
 	if job == nil || time.Since(job.Last) >= jobLifetime {
-		job = &Job{Client: x.id.client.Name, ID: x.job, Profile: x.profile.Name, Began: time.Now(), Refused: map[string]int{}, MaxPages: x.profile.Job.MaxPages, First: x.url.String(), Site: site}
+		job = &Job{Client: x.id.client.Name, ID: x.job, Profile: x.profile.Name, Began: time.Now(), Refused: map[string]int{}, MaxPages: x.profile.Job.MaxPages, First: x.target, Site: site}
 		j.all[key] = job
 	}
 	job.Last = time.Now()

@@ -66,7 +66,7 @@ func (x *exchange) classify() kindOf {
 	}
 	window := x.rules.Server.CompanionWindow
 	session := x.id.session
-	target := x.url.String()
+	target := x.target
 	if hp, ok := x.g.pages.hopTo(session, target); ok {
 		k.hop = &hp
 	}

@@ -84,13 +84,13 @@ func (x *exchange) fetchRobots(ctx context.Context, r policy.FetchRequest) (_ *p
 			req.Robots = pacing.RobotsFree // a hop on the same host follows at once
 		}
 		x.leavesNoGap = req.Robots == pacing.RobotsFree
-		queued, done := x.g.drain.queued(ctx)
-		defer done()
-		t, err := x.g.pacer.Acquire(queued, req)
-		if no := drainCause(context.Cause(queued)); err != nil && no != nil {
-			return nil, no
-		}
+		queue := &queued{Context: ctx, d: x.g.drain}
+		defer queue.done()
+		t, err := x.g.pacer.Acquire(queue, req)
 		if err != nil {
+			if no := queue.refusal(); no != nil {
+				return nil, no
+			}
 			return nil, err
 		}
 		x.turn = t

@@ -22,11 +22,10 @@ var errEOF = io.EOF
 // foreign identities go; the agent's user agent and the signature come last.
 func (x *exchange) dress(ctx context.Context) (*http.Request, *refusal) {
 	r := x.in
-	h := r.Header.Clone()
+	h := passable(r.Header)
 	websocket := isWebSocket(h)
 	x.ev.Sig.Stripped = sign.Strip(h)
 	trailers := stripConnection(h)
-	stripRequest(h)
 	if trailers {
 		h["Te"] = []string{"trailers"}
 	}

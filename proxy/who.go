@@ -161,6 +161,6 @@ func (x *exchange) what() *refusal {
 }
 
 func (x *exchange) setTarget(u *url.URL, h guard.Host, port uint16) {
-	x.url, x.host, x.port = u, h, port
+	x.url, x.target, x.host, x.port = u, u.String(), h, port
 	x.ev.SetURL(u)
 }
