@@ -76,6 +76,9 @@ func schemaOf(s *shape, path string, words map[string]string) map[string]any {
 			items["type"] = types[:len(types)-1] // an empty item is a mistake
 		}
 		out["type"], out["items"] = []string{"array", "null"}, items
+		if s.text {
+			out["type"] = []string{"array", "string", "null"}
+		}
 	case kindStruct:
 		props := map[string]any{}
 		for _, f := range s.fields {

@@ -29,6 +29,7 @@ type proveFlags struct {
 	policyDir     string
 	keys, earlier []string
 	head, signers string
+	saved         []string
 	since, until  string
 	unprovable    int64
 	findings      int
@@ -79,6 +80,7 @@ Exit code 0 proven, 1 not, 2 the log could not be read.`,
 	l.StringVar(&f.policyDir, "policies", "", "`DIR` of configurations that were in force (default: audit/policies in the state folder)")
 	l.StringArrayVar(&f.earlier, "earlier", nil, "configuration `FILE` that was in force before (repeat)")
 	l.StringVar(&f.head, "head", "", "`HASH` that the chain must reach, as `audit head` printed it")
+	l.StringArrayVar(&f.saved, "checkpoints", nil, "`FILE` of another machine with signed heads, as for `audit verify`; - for standard input (repeat)")
 	l.StringVar(&f.signers, "checkpoint-keys", "", "public checkpoint keys `FILE` (default: those beside this machine's log)")
 	l.StringVar(&f.since, "since", "", "requests from `T` on: RFC 3339, a date, or an age like 24h or 7d")
 	l.StringVar(&f.until, "until", "", "requests before `T`")
@@ -115,6 +117,9 @@ func (f *proveFlags) run(a *app, cmd *cobra.Command, args []string) error {
 	}
 	files, err := f.files(a, args, &opt)
 	if err != nil {
+		return err
+	}
+	if opt.Chain.Saved, err = a.savedHeads(f.saved); err != nil {
 		return err
 	}
 	if opt.Archive = f.archive; opt.Archive == "" {
