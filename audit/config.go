@@ -18,6 +18,7 @@ const (
 	defaultMinFree    = 16 << 20
 	defaultCheckpoint = 1000
 	defaultFsync      = time.Second
+	defaultVerify     = 24 * time.Hour
 
 	minMaxSize   = 64 << 10
 	maxQueue     = 1 << 20
@@ -48,6 +49,9 @@ type Config struct {
 	CheckpointTo    Texts         `mapstructure:"checkpoint_to"`    // where each signed head also goes: files, URLs, syslog
 	// CheckpointCAFile holds roots, beside the system's, for https and syslog+tls.
 	CheckpointCAFile string `mapstructure:"checkpoint_ca_file"`
+	// VerifyEvery is how often a running gate verifies its own chain, at its start first; 0: never. The program does it,
+	// not the log.
+	VerifyEvery time.Duration `mapstructure:"verify_every"`
 }
 
 // Defaults is what absent keys mean.
@@ -55,6 +59,7 @@ func Defaults() Config {
 	return Config{
 		MaxSize: defaultMaxSize, Keep: defaultKeep, Compress: true, Query: "secrets", ClientIP: "keep", Fsync: defaultFsync.String(),
 		OnError: refuse, Queue: defaultQueue, MinFree: defaultMinFree, CheckpointEvery: defaultCheckpoint,
+		VerifyEvery: defaultVerify,
 	}
 }
 
@@ -124,6 +129,9 @@ func (c Config) Validate() error {
 		} else if slices.Contains(c.CheckpointTo[:i], text) {
 			bad(fmt.Sprintf("checkpoint_to[%d]", i), "is named twice")
 		}
+	}
+	if c.VerifyEvery < 0 || c.VerifyEvery > 0 && c.VerifyEvery < time.Minute {
+		bad("verify_every", "%s: give 0s or at least 1m", c.VerifyEvery)
 	}
 	return errors.Join(errs...)
 }

@@ -22,17 +22,17 @@ const (
 
 // SinkStatus is how the delivery of heads to one item of checkpoint_to stands.
 type SinkStatus struct {
-	Target    string    `json:"target"` // without credentials
-	Kind      string    `json:"kind"`   // file, url, syslog
-	Newest    Head      `json:"newest"` // the newest head that was taken; File is empty
-	At        time.Time `json:"at"`     // when, zero before the first of this process
+	Target    string    `json:"target"`      // without credentials
+	Kind      string    `json:"kind"`        // file, url, syslog
+	Newest    Head      `json:"newest"`      // the newest head that was taken; File is empty
+	At        time.Time `json:"at,omitzero"` // when, zero before the first of this process
 	Waiting   int       `json:"waiting"`
-	Delivered uint64    `json:"delivered"` // by this process, like the two below
-	Failures  uint64    `json:"failures"`  // attempts that failed
-	Skipped   uint64    `json:"skipped"`   // heads left out because newer ones cover them and too many waited
-	Failing   bool      `json:"failing"`   // the last attempt failed
-	Since     time.Time `json:"since"`     // then: since when
-	Error     string    `json:"error"`     // then: of the last attempt
+	Delivered uint64    `json:"delivered"`       // by this process, like the two below
+	Failures  uint64    `json:"failures"`        // attempts that failed
+	Skipped   uint64    `json:"skipped"`         // heads left out because newer ones cover them and too many waited
+	Failing   bool      `json:"failing"`         // the last attempt failed
+	Since     time.Time `json:"since,omitzero"`  // then: since when
+	Error     string    `json:"error,omitempty"` // then: of the last attempt
 }
 
 // pusher delivers heads to one sink, one after another, on a goroutine of its own: neither the writer nor a request ever

@@ -3,6 +3,7 @@ package audit
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -88,6 +89,11 @@ type verifier struct {
 // Verify reads files of one chain in the order given ([Order] finds it) and stops at the first bad place. The error is
 // for files that cannot be read; what is wrong with a chain is in the report.
 func Verify(files []string, opt VerifyOptions) (Report, error) {
+	return VerifyContext(context.Background(), files, opt)
+}
+
+// VerifyContext is [Verify] until ctx ends; the error is then that of ctx.
+func VerifyContext(ctx context.Context, files []string, opt VerifyOptions) (Report, error) {
 	v := &verifier{opt: opt}
 	v.rep.Warnings = []Finding{}
 	if opt.Saved != nil {
@@ -104,7 +110,7 @@ func Verify(files []string, opt VerifyOptions) (Report, error) {
 		if err != nil {
 			return v.rep, err
 		}
-		ok, err := v.file(path, r)
+		ok, err := v.file(ctx, path, r)
 		r.Close()
 		if err != nil {
 			return v.rep, fmt.Errorf("%s: %w", path, err)
@@ -150,9 +156,12 @@ func (v *verifier) endSaved(last string) {
 }
 
 // file reads one file and tells whether all is well so far.
-func (v *verifier) file(path string, r io.Reader) (bool, error) {
+func (v *verifier) file(ctx context.Context, path string, r io.Reader) (bool, error) {
 	lines := bufio.NewReaderSize(r, lineRoom)
 	for n := 1; ; n++ {
+		if n%1024 == 1 && ctx.Err() != nil {
+			return false, ctx.Err()
+		}
 		line, err := lines.ReadSlice('\n')
 		v.rep.Bytes += int64(len(line))
 		switch {

@@ -34,6 +34,7 @@ type proveFlags struct {
 	unprovable    int64
 	findings      int
 	asJSON        bool
+	save          bool
 }
 
 func newAuditProveCmd(a *app) *cobra.Command {
@@ -67,6 +68,10 @@ those of this machine's key folder; name published sets, retired keys among them
 with --keys. Files of LOG are put in order, compressed or not. With Redis each
 instance has a log of its own, and only the gaps within one log are seen.
 
+The result is kept in the state folder, where the admin page of a running gate
+shows it; not with LOG or --file, which may be another gate's, unless --save
+says so.
+
 Exit code 0 proven, 1 not, 2 the log could not be read.`,
 		Example: "  crawlgate audit prove --since 24h\n" +
 			"  crawlgate audit prove --archive /backup/robots --keys keys.json --earlier crawlgate-2026-01.yaml --json /backup/audit/*.jsonl.gz",
@@ -86,6 +91,7 @@ Exit code 0 proven, 1 not, 2 the log could not be read.`,
 	l.StringVar(&f.until, "until", "", "requests before `T`")
 	l.Int64Var(&f.unprovable, "allow-unprovable", 0, "exit 0 although `N` requests can't be proven")
 	l.IntVar(&f.findings, "findings", 10, "list at most `N` violations of each check")
+	l.BoolVar(&f.save, "save", false, "keep the result for the admin page (default: unless LOG or --file is given)")
 	l.BoolVar(&f.asJSON, "json", false, "print JSON (crawlgate.audit.proof/1)")
 	return cmd
 }
@@ -136,6 +142,16 @@ func (f *proveFlags) run(a *app, cmd *cobra.Command, args []string) error {
 	proof, err := audit.Prove(cmd.Context(), files, opt)
 	if err != nil {
 		return usage("read the log: %v", err)
+	}
+	save := f.save
+	if !cmd.Flags().Changed("save") {
+		save = len(args) == 0 && !cmd.Flags().Changed("file")
+	}
+	if save {
+		// The answer on the command line stands without it: whoever may read the log need not be who may write there.
+		if err := audit.SaveProof(f.place.stateDir, proof, now, buildVersion(), f.unprovable); err != nil {
+			fmt.Fprintf(a.stderr, "crawlgate: the admin page will not show this proof: %v (--save=false keeps none)\n", err)
+		}
 	}
 	if f.asJSON {
 		err = proof.WriteJSON(a.stdout)

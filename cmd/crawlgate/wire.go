@@ -48,6 +48,8 @@ type instance struct {
 	listeners listeners
 	control   *controlServer
 	admin     *adminServer
+	chain     atomic.Pointer[chainWatch]
+	proof     proofReader
 
 	reloadMu  sync.Mutex
 	reloadErr atomic.Pointer[string]
