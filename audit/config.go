@@ -52,6 +52,8 @@ type Config struct {
 	// VerifyEvery is how often a running gate verifies its own chain, at its start first; 0: never. The program does it,
 	// not the log.
 	VerifyEvery time.Duration `mapstructure:"verify_every"`
+	// Access is about `crawlgate audit access` alone.
+	Access AccessConfig `mapstructure:"access"`
 }
 
 // Defaults is what absent keys mean.
@@ -59,7 +61,7 @@ func Defaults() Config {
 	return Config{
 		MaxSize: defaultMaxSize, Keep: defaultKeep, Compress: true, Query: "secrets", ClientIP: "keep", Fsync: defaultFsync.String(),
 		OnError: refuse, Queue: defaultQueue, MinFree: defaultMinFree, CheckpointEvery: defaultCheckpoint,
-		VerifyEvery: defaultVerify,
+		VerifyEvery: defaultVerify, Access: AccessDefaults(),
 	}
 }
 
@@ -133,6 +135,7 @@ func (c Config) Validate() error {
 	if c.VerifyEvery < 0 || c.VerifyEvery > 0 && c.VerifyEvery < time.Minute {
 		bad("verify_every", "%s: give 0s or at least 1m", c.VerifyEvery)
 	}
+	c.Access.validate(func(key, format string, args ...any) { bad("access."+key, format, args...) })
 	return errors.Join(errs...)
 }
 

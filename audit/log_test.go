@@ -156,7 +156,7 @@ func TestConfigValidate(t *testing.T) {
 	}
 	c := Config{
 		File: "log.gz", MaxSize: 1, MaxAge: time.Millisecond, Keep: -1, Query: "some", FullFor: []string{"example.com", "https://example.com/"},
-		ClientIP: "drop", Fsync: "1", Sync: "yes", OnError: "panic", Queue: 1, MinFree: -1, CheckpointEvery: 0, CheckpointTo: Texts{"heads", "ftp://example.com/"}, VerifyEvery: 1,
+		ClientIP: "drop", Fsync: "1", Sync: "yes", OnError: "panic", Queue: 1, MinFree: -1, CheckpointEvery: 0, CheckpointTo: Texts{"heads", "ftp://example.com/"}, VerifyEvery: 1, Access: AccessDefaults(),
 	}
 	var keys []string
 	for _, err := range c.Validate().(interface{ Unwrap() []error }).Unwrap() {

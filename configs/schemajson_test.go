@@ -43,6 +43,12 @@ var enums = map[string][]string{
 	"audit.client_ip":                      {"keep", "hash"},
 	"audit.sync":                           {"", "intent"},
 	"audit.on_error":                       {"refuse", "drop"},
+	"audit.access.dns":                     {"", "off", "cache", "live"},
+	"audit.access.dedupe":                  {"none", "overlap", "lines"},
+	"audit.access.no_version":              {"unjudged", "allowed"},
+	"audit.access.unverified":              {"genuine", "impersonated"},
+	"audit.access.format":                  {"", "table", "json", "csv", "html"},
+	"audit.access.list":                    {"", "violations"},
 	"sign.sites[].form":                    {"dictionary", "string"},
 }
 

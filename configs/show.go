@@ -43,7 +43,7 @@ func (c *Config) ShowJSON() ([]byte, error) {
 
 // notPolicy are the keys that say where crawlgate itself stands, not what it does to sites: two instances that differ
 // only in these have one policy, and a `run` on a free port the same as the `serve` it belongs to.
-var notPolicy = []string{"listen", "admin", "state_dir", "server", "redis.url", "publish.listen", "audit.file", "audit.checkpoint_to", "audit.checkpoint_ca_file", "audit.verify_every", "preset"}
+var notPolicy = []string{"listen", "admin", "state_dir", "server", "redis.url", "publish.listen", "audit.file", "audit.checkpoint_to", "audit.checkpoint_ca_file", "audit.verify_every", "audit.access", "preset"}
 
 // Hash is the SHA-256 of the effective policy in hex: canonical JSON with sorted keys, without secrets and without the
 // keys that only say where crawlgate listens and keeps its state. Audit events and the page carry it.

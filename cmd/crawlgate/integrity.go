@@ -163,7 +163,9 @@ func (r *proofReader) read(stateDir string, log *slog.Logger) (*audit.KeptProof,
 	return r.kept, r.err
 }
 
-func (i *instance) lastProof() (*audit.KeptProof, error) { return i.proof.read(i.cfg.Load().StateDir, i.log) }
+func (i *instance) lastProof() (*audit.KeptProof, error) {
+	return i.proof.read(i.cfg.Load().StateDir, i.log)
+}
 
 // liveChain is the audit log as the admin page shows it.
 func (i *instance) liveChain() admin.LiveChain {
