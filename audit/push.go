@@ -51,6 +51,7 @@ type pusher struct {
 	mu    sync.Mutex
 	sink  sink
 	queue []*signedHead // oldest first
+	top   uint64        // highest number taken by this process; what was taken before may be of another chain
 	st    SinkStatus
 }
 
@@ -173,9 +174,9 @@ func (p *pusher) settle(h *signedHead, err error) {
 	p.queue = slices.DeleteFunc(p.queue, func(q *signedHead) bool { return q == h })
 	p.st.Delivered++
 	p.st.Failing, p.st.Error, p.st.Since, p.st.At = false, "", time.Time{}, now
-	newest := h.Seq >= p.st.Newest.Seq
+	newest := h.Seq >= p.top
 	if newest {
-		p.st.Newest = h.Head
+		p.top, p.st.Newest = h.Seq, h.Head
 	}
 	p.mu.Unlock()
 	if was {

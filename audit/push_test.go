@@ -356,6 +356,29 @@ func TestDeliveredAfterStart(t *testing.T) {
 			if got := seqs(t, r.take(false)); !reflect.DeepEqual(got, []uint64{third, fourth}) {
 				t.Errorf("fourth run: %v, want %d and %d", got, third, fourth)
 			}
+
+			// A new chain begins at 1 again, and what it delivers is remembered as well.
+			if err := os.Rename(filepath.Join(dir, "audit", "crawlgate.jsonl"), filepath.Join(dir, "moved")); err != nil {
+				t.Fatal(err)
+			}
+			if sealed {
+				old, err := sealedFiles(filepath.Join(dir, "audit", "crawlgate.jsonl"))
+				if err != nil || len(old) != 1 || os.Remove(old[0].path) != nil {
+					t.Fatalf("%v %v", err, old)
+				}
+			}
+			fifth := end(run())
+			if got := seqs(t, r.take(false)); !reflect.DeepEqual(got, []uint64{fifth}) || fifth >= fourth {
+				t.Errorf("new chain: %v, want %d", got, fifth)
+			}
+			l = run()
+			if st := l.Status().Sinks[0]; st.Newest.Seq != fifth || st.Waiting != 0 {
+				t.Errorf("after the new chain: %+v", st)
+			}
+			sixth := end(l)
+			if got := seqs(t, r.take(false)); !reflect.DeepEqual(got, []uint64{sixth}) {
+				t.Errorf("sixth run: %v, want %d", got, sixth)
+			}
 		})
 	}
 }

@@ -119,6 +119,17 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
+func FuzzRetryAfter(f *testing.F) {
+	for _, v := range []string{"", "7", "-7", "Wed, 04 Mar 2026 05:07:07 GMT", "Wednesday, 04-Mar-26 05:07:07 GMT", "Wed Mar  4 05:07:07 2026"} {
+		f.Add(v)
+	}
+	f.Fuzz(func(t *testing.T, v string) {
+		if d := retryAfter(v, time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)); d < 0 {
+			t.Errorf("%q: %s", v, d)
+		}
+	})
+}
+
 // A URL that never answers is left at the end of the attempt's time.
 func TestURLSinkHangs(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
