@@ -20,7 +20,7 @@ import (
 // h1Conn serves HTTP/1.1 inside one tunnel: one request after the other, in one goroutine. It is the data path of
 // every intercepted HTTP/1.1 request, and most tunnels idle: the standard library's server reads ahead in a goroutine for
 // each request and keeps two buffers for each idle connection. Reading a message is still the library's
-// (http.ReadRequest); framing an answer is h1Response. docs/decisions/0004 has the reasons.
+// (http.ReadRequest); framing an answer is h1Response. docs/decisions/0005 has the reasons.
 type h1Conn struct {
 	g      *Gate
 	tunnel *tunnel
