@@ -37,7 +37,9 @@ func TestH1OneAfterTheOther(t *testing.T) {
 	r.start(rigOptions{rules: ignoring})
 	c := r.rawConn(o, true)
 	br := bufio.NewReader(c)
-	get := func(path string) string { return fmt.Sprintf("GET %s HTTP/1.1\r\nHost: %s\r\n\r\n", path, o.hostport()) }
+	get := func(path string) string {
+		return fmt.Sprintf("GET %s HTTP/1.1\r\nHost: %s\r\n\r\n", path, o.hostport())
+	}
 	_, err := io.WriteString(c, get("/a")+get("/b")+get("/slow"))
 	must(t, err)
 	<-asked

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -21,11 +22,12 @@ type h1Response struct {
 	header http.Header
 	body   *h1Body // of the request; nil: it has none
 
-	wrote    bool  // the head
-	bodyless bool  // whatever the fields say
-	chunked  bool  // by chunks
-	left     int64 // bytes still owed of the length named; -1: none was
-	closes   bool  // the connection ends with this answer
+	mu       sync.Mutex // the transport asks for the body while the answer may begin
+	wrote    bool       // the head
+	bodyless bool       // whatever the fields say
+	chunked  bool       // by chunks
+	left     int64      // bytes still owed of the length named; -1: none was
+	closes   bool       // the connection ends with this answer
 	hijacked bool
 	trailers []string // announced
 }
@@ -49,6 +51,8 @@ var (
 
 // goOn says 100 (Continue), unless the answer has begun.
 func (w *h1Response) goOn() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if w.wrote {
 		return nil
 	}
@@ -68,7 +72,9 @@ func (w *h1Response) WriteHeader(code int) {
 		_ = w.FlushError()
 		return
 	}
+	w.mu.Lock()
 	w.wrote = true
+	w.mu.Unlock()
 	h := w.Header()
 	w.frame(code, h)
 	w.status(code)

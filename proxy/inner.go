@@ -88,9 +88,12 @@ type answerConn struct {
 
 // The fields net/http puts on the answers it writes by itself (net/http/server.go, conn.serve).
 var (
-	bareFields  = []byte("\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n")
-	barePrefix  = []byte("HTTP/1.1 ")
-	bareMaximum = 1024
+	bareFields = []byte("\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n")
+	barePrefix = []byte("HTTP/1.1 ")
+	// It answers an expectation other than 100-continue by itself too; a site's own 417 has the request's id.
+	bareExpectation = []byte("HTTP/1.1 417 Expectation Failed\r\n")
+	ourRequestID    = []byte("\r\nCrawlgate-Request-Id: ")
+	bareMaximum     = 1024
 )
 
 func (c *answerConn) Read(p []byte) (int, error) {
@@ -103,6 +106,12 @@ func (c *answerConn) Read(p []byte) (int, error) {
 
 func (c *answerConn) Write(p []byte) (int, error) {
 	if len(p) < bareMaximum && bytes.HasPrefix(p, barePrefix) {
+		if bytes.HasPrefix(p, bareExpectation) && !bytes.Contains(p, ourRequestID) {
+			if _, err := c.Conn.Write(c.gate.answerMalformed(nil, c.RemoteAddr(), &malformed{http.StatusExpectationFailed, "request_malformed"})); err != nil {
+				return 0, err
+			}
+			return len(p), nil
+		}
 		if i := bytes.Index(p, bareFields); i > 0 && bytes.IndexByte(p[:i], '\r') < 0 && len(p) > 12 {
 			if _, err := c.Conn.Write(c.gate.answerMalformed(nil, c.RemoteAddr(), malformedAs(string(p[9:i])))); err != nil {
 				return 0, err
