@@ -57,7 +57,7 @@ func (k *entry) owes(c *Config, now int64) bool {
 }
 
 // markDirty notes a key for the next write. The caller holds the shard.
-func (p *Pacer) markDirty(s *shard, name string, k *entry) {
+func (p *Pacer) markDirty(s *shard, k *entry) {
 	if p.store == nil || k.dirty || !k.saved && !k.owes(&p.c, p.now()) {
 		return
 	}
@@ -65,7 +65,7 @@ func (p *Pacer) markDirty(s *shard, name string, k *entry) {
 	if s.dirty == nil {
 		s.dirty = map[string]struct{}{}
 	}
-	s.dirty[name] = struct{}{}
+	s.dirty[k.name] = struct{}{}
 }
 
 // saver writes the changed keys once a second.
@@ -96,7 +96,8 @@ func (p *Pacer) save(m *marker) error {
 		s := &p.shards[i]
 		s.mu.Lock()
 		for name := range s.dirty {
-			k := s.m[name]
+			_, hash := p.shard(name)
+			k := s.find(hash, name)
 			if k == nil {
 				values[name] = nil
 				continue
@@ -140,13 +141,13 @@ func (p *Pacer) again(values map[string][]byte) {
 		if name == markerName {
 			continue
 		}
-		s := p.shard(name)
+		s, hash := p.shard(name)
 		s.mu.Lock()
 		if s.dirty == nil {
 			s.dirty = map[string]struct{}{}
 		}
 		s.dirty[name] = struct{}{}
-		if k := s.m[name]; k != nil {
+		if k := s.find(hash, name); k != nil {
 			k.dirty = true
 		}
 		s.mu.Unlock()
