@@ -152,10 +152,17 @@ func (r *recent) prune(now, window int64) {
 	}
 }
 
-// id is the hash of a client's URL. The seed is random: nobody outside can make two equal.
-func (p *Pacer) id(client, url string) uint64 {
-	h := bits.RotateLeft64(maphash.String(p.seed, client), 32) ^ maphash.String(p.seed, url)
-	return max(h, 1)
+// client is the hash of a client's name, 0 for none. The seed is random: nobody outside can make two equal.
+func (p *Pacer) client(name string) uint64 {
+	if name == "" {
+		return 0
+	}
+	return max(maphash.String(p.seed, name), 1)
+}
+
+// id is the hash of a client's URL.
+func (p *Pacer) id(client uint64, url string) uint64 {
+	return max(bits.RotateLeft64(client, 32)^maphash.String(p.seed, url), 1)
 }
 
 // Companion reports whether a request may go as its kind, and books it. What it refuses is a Page.
@@ -168,7 +175,7 @@ func (p *Pacer) Companion(c Companion) (*Ticket, bool) {
 	if c.Kind == Subresource {
 		name, url = c.PageKey, c.Page
 	}
-	id := p.id(c.Client, url)
+	id := p.id(p.client(c.Client), url)
 	s, hash := p.shard(name)
 	s.mu.Lock()
 	defer s.mu.Unlock()

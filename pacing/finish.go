@@ -8,26 +8,31 @@ import (
 
 // takeWide takes the turn of the domain and the cap of the address, in this order, while the host's is held.
 func (p *Pacer) takeWide(ctx context.Context, t *Turn, r *Request, deadline int64) error {
-	t.wide = make([]part, 0, 2)
+	t.wide = &wide{}
 	if r.DomainKey != "" {
 		w := t.host.want
 		w.gap = max(w.gap, r.Slow)
-		t.wide = append(t.wide, part{turn: t, wide: true, want: w})
-		if err := p.take(ctx, &t.wide[0], domainName(r.DomainKey), r, r.Key, deadline, 0); err != nil {
-			t.wide = t.wide[:0]
+		if err := p.takeNext(ctx, t, part{turn: t, wide: true, want: w}, domainName(r.DomainKey), r, deadline); err != nil {
 			return err
 		}
 	}
 	if p.c.IPParallel > 0 && r.Addr.IsValid() {
-		n := len(t.wide)
 		w := want{class: classRider, parallel: int32(p.c.IPParallel)} //nolint:gosec // a small count
-		t.wide = append(t.wide, part{turn: t, wide: true, address: true, want: w})
-		if err := p.take(ctx, &t.wide[n], addrName(r.Addr), r, r.Key, deadline, 0); err != nil {
-			t.wide = t.wide[:n]
+		if err := p.takeNext(ctx, t, part{turn: t, wide: true, address: true, want: w}, addrName(r.Addr), r, deadline); err != nil {
 			return err
 		}
 	}
 	return p.confirm(ctx, t, deadline)
+}
+
+func (p *Pacer) takeNext(ctx context.Context, t *Turn, pt part, name string, r *Request, deadline int64) error {
+	next := &t.wide.parts[t.wide.n]
+	*next = pt
+	if err := p.take(ctx, next, name, r, r.Key, deadline, 0); err != nil {
+		return err
+	}
+	t.wide.n++
+	return nil
 }
 
 // confirm waits for what came up at the host or the domain while the wider turns were waited for: a hold stops
@@ -45,8 +50,8 @@ func (p *Pacer) confirm(ctx context.Context, t *Turn, deadline int64) error {
 			until = max(until, pt.k.holdUntil)
 		}
 		look(&t.host)
-		for i := range t.wide {
-			look(&t.wide[i])
+		for i := range t.wider() {
+			look(&t.wide.parts[i])
 		}
 		if b == nil && until > deadline {
 			b = p.busy(HostBackoff, "", until, now)
@@ -77,8 +82,8 @@ func (p *Pacer) finish(t *Turn, o *Outcome) {
 		after = p.c.retryAfterOf(o, time.Now())
 	}
 	p.endPart(&t.host, o, v, after, now)
-	for i := range t.wide {
-		p.endPart(&t.wide[i], o, v, after, now)
+	for i := range t.wider() {
+		p.endPart(&t.wide.parts[i], o, v, after, now)
 	}
 	if v == notSent {
 		t.ticket.Cancel()

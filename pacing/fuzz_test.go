@@ -105,7 +105,7 @@ func FuzzRecord(f *testing.F) {
 			t.Fatalf("next at %d", at)
 		}
 		k.settled(&c, now)
-		again, err := json.Marshal(k.record(now, wall))
+		again, err := json.Marshal(k.record(&c, now, wall))
 		if err != nil {
 			t.Fatal(err)
 		}

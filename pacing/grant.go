@@ -122,7 +122,7 @@ func (p *Pacer) grant(s *shard, k *entry, pt *part, now int64) {
 	t.granted = now
 	if !pt.wide {
 		t.owed, t.source = k.owed(&p.c, &pt.want)
-		if t.client != "" && t.url != "" && pt.class != classRider && (t.kind == Page || t.kind == Redirect || t.kind == Sitemap) {
+		if t.client != 0 && t.url != "" && pt.class != classRider && (t.kind == Page || t.kind == Redirect || t.kind == Sitemap) {
 			s.seq++
 			t.record = s.seq
 			k.recent.add(pageTurn{seq: s.seq, page: p.id(t.client, t.url), end: stillOpen, hops: t.hops})

@@ -256,8 +256,8 @@ func (k *entry) settled(c *Config, now int64) bool {
 	if now < k.nextAt(c, &w) {
 		return false
 	}
-	k.prune(now - int64(c.Breaker.Window))
-	if k.bad() > 0 {
+	k.prune(c, now)
+	if k.bad(c) > 0 {
 		return false
 	}
 	return k.slim(c, now)

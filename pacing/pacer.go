@@ -148,7 +148,7 @@ func (p *Pacer) acquire(ctx context.Context, r *Request) (*Turn, error) {
 	}
 	arrived := p.now()
 	t := p.newTurn()
-	t.p, t.kind, t.client, t.url, t.ticket = p, r.Kind, r.Client, r.URL, r.Ticket
+	t.p, t.kind, t.client, t.url, t.ticket = p, r.Kind, p.client(r.Client), r.URL, r.Ticket
 	deadline := arrived + int64(min(max(r.Wait, 0), maxWait))
 	if int64(r.Gap) > p.widest.Load() {
 		p.widest.Store(int64(r.Gap))
@@ -162,8 +162,8 @@ func (p *Pacer) acquire(ctx context.Context, r *Request) (*Turn, error) {
 	}
 	if r.DomainKey != "" || p.c.IPParallel > 0 && r.Addr.IsValid() {
 		if err := p.takeWide(ctx, t, r, deadline); err != nil {
-			for i := range t.wide {
-				p.giveBack(&t.wide[i])
+			for i := range t.wider() {
+				p.giveBack(&t.wide.parts[i])
 			}
 			p.giveBack(&t.host)
 			return nil, err

@@ -53,7 +53,7 @@ type marker struct {
 func (k *entry) owes(c *Config, now int64) bool {
 	w := want{class: classPage}
 	return k.ready(c, &w, now)-now > int64(c.PersistOver) || k.levelNow(c, now) > 0 || k.fails > 0 && now < max(k.holdUntil, k.incidentAt)+int64(c.Backoff.ForgetAfter) ||
-		!k.closed() || k.bad() > 0 || k.ext != nil && len(k.ext.pages.m) > 0
+		!k.closed() || k.bad(c) > 0 || k.ext != nil && len(k.ext.pages.m) > 0
 }
 
 // markDirty notes a key for the next write. The caller holds the shard.
@@ -107,7 +107,7 @@ func (p *Pacer) save(m *marker) error {
 				values[name] = nil
 				continue
 			}
-			v, err := json.Marshal(k.record(now, wall))
+			v, err := json.Marshal(k.record(&p.c, now, wall))
 			if err != nil {
 				s.mu.Unlock()
 				return fmt.Errorf("encode %q: %w", name, err)
@@ -155,7 +155,7 @@ func (p *Pacer) again(values map[string][]byte) {
 }
 
 // record turns a key's times into wall clock.
-func (k *entry) record(now, wall int64) *record {
+func (k *entry) record(c *Config, now, wall int64) *record {
 	at := func(t int64) int64 {
 		if t <= never/2 {
 			return 0
@@ -179,7 +179,7 @@ func (k *entry) record(now, wall int64) *record {
 	if k.level > 0 {
 		r.LevelAt = at(k.levelAt)
 	}
-	for _, o := range k.window {
+	for _, o := range k.outcomes(c) {
 		r.Window = append(r.Window, at(o>>1)<<1|o&1)
 	}
 	if k.ext != nil && len(k.ext.pages.m) > 0 {

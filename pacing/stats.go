@@ -34,6 +34,16 @@ func (h *histogram) observe(d time.Duration) {
 	}
 }
 
+// add puts another histogram on top of h.
+func (h *Histogram) add(o Histogram) {
+	for i := range o.Counts {
+		h.Counts[i] += o.Counts[i]
+	}
+	h.Sum += o.Sum
+}
+
+func (h *Histogram) all() uint64 { return h.Counts[len(bounds)] }
+
 func (h *histogram) view() Histogram {
 	v := Histogram{Bounds: make([]float64, len(bounds)), Counts: make([]uint64, len(h.n)), Sum: time.Duration(h.sum.Load()).Seconds()}
 	for i, b := range bounds {
@@ -53,9 +63,8 @@ var (
 )
 
 type counters struct {
-	turns     [kinds][verdicts]atomic.Uint64
-	wait      [kinds]histogram
-	hold      [kinds]histogram
+	wait      [kinds]histogram           // of every turn granted
+	hold      [kinds][verdicts]histogram // of every turn ended
 	refused   [len(reasons)]atomic.Uint64
 	incidents [verdicts]atomic.Uint64
 	overruns  [len(limits)]atomic.Uint64
@@ -71,8 +80,7 @@ func (c *counters) grant(t *Turn) {
 }
 
 func (c *counters) end(t *Turn, v verdict, now int64) {
-	c.turns[t.kind][v].Add(1)
-	c.hold[t.kind].observe(time.Duration(now - t.granted))
+	c.hold[t.kind][v].observe(time.Duration(now - t.granted))
 }
 
 func (c *counters) refuse(r Reason) {
@@ -138,14 +146,19 @@ func (p *Pacer) Stats() Stats {
 		v.StoreAway = p.shared.away()
 	}
 	for k := range kinds {
-		v.Wait[k], v.Hold[k] = c.wait[k].view(), c.hold[k].view()
-		v.InFlight += int(v.Wait[k].Counts[len(bounds)]) //nolint:gosec // a count
+		hold := c.hold[k][0].view()
 		for o := range verdicts {
-			if n := c.turns[k][o].Load(); n > 0 {
-				v.Turns[TurnLabel{k, o.String()}] = n
-				v.InFlight -= int(n) //nolint:gosec // a count
+			h := c.hold[k][o].view()
+			if h.all() > 0 {
+				v.Turns[TurnLabel{k, o.String()}] = h.all()
+			}
+			if o > 0 {
+				hold.add(h)
 			}
 		}
+		wait := c.wait[k].view()
+		v.Wait[k], v.Hold[k] = wait, hold
+		v.InFlight += int(wait.all() - hold.all()) //nolint:gosec // a count
 	}
 	for i, r := range reasons {
 		v.Refused[r] = c.refused[i].Load()

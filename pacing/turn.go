@@ -10,8 +10,8 @@ import (
 type Turn struct {
 	p       *Pacer
 	host    part
-	wide    []part // domain, address
-	client  string
+	wide    *wide  // domain, address; nearly always nil
+	client  uint64 // its hash, 0: no name
 	url     string
 	record  uint32 // of the page turn, see companion.go
 	ticket  *Ticket
@@ -134,10 +134,23 @@ func (t *Turn) Held() error {
 
 func (t *Turn) parts() []*part {
 	all := append(make([]*part, 0, 3), &t.host)
-	for i := range t.wide {
-		all = append(all, &t.wide[i])
+	for i := range t.wider() {
+		all = append(all, &t.wide.parts[i])
 	}
 	return all
+}
+
+// wide are a turn's shares of a domain and of an address, as far as they are taken.
+type wide struct {
+	parts [2]part
+	n     int
+}
+
+func (t *Turn) wider() []part {
+	if t.wide == nil {
+		return nil
+	}
+	return t.wide.parts[:t.wide.n]
 }
 
 // lost names the key whose lease is gone.
