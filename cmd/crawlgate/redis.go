@@ -11,6 +11,7 @@ import (
 	"crawlgate/configs"
 	"crawlgate/pacing"
 	"crawlgate/policy"
+	"crawlgate/proxy"
 )
 
 // redisLog keeps the client library quiet: what fails is told by the packages that asked.
@@ -40,7 +41,7 @@ func openRedis(cfg *configs.Config) (redis.UniversalClient, error) {
 	return client, nil
 }
 
-// openShared keeps turns, the ledger and the identity locks in Redis, together with every other instance that uses it.
+// openShared keeps turns, the ledger, the identity locks, robots.txt and jobs in Redis, together with every other instance that uses it.
 func (i *instance) openShared(cfg *configs.Config) error {
 	client, err := openRedis(cfg)
 	if err != nil {
@@ -53,6 +54,7 @@ func (i *instance) openShared(cfg *configs.Config) error {
 		return usage("redis.url: %w", err)
 	}
 	i.closers = append(i.closers, i.pacer.Close)
+	i.jobs = proxy.NewRedisJobs(client)
 	i.share = func(p *policy.Policy) { p.Share(policy.NewRedisShared(client)) }
 	store := allowlist.NewRedisStore(client, longestLock(cfg))
 	if i.ledger, err = allowlist.NewLedger(store, i.log); err != nil {
@@ -80,4 +82,18 @@ func openRedisLedger(cfg *configs.Config) (*allowlist.Ledger, func() error, erro
 		return nil, nil, fail("redis.url: %w", err)
 	}
 	return l, client.Close, nil
+}
+
+// readRedisJobs lists the shared jobs, for a command that runs beside no instance.
+func readRedisJobs(ctx context.Context, cfg *configs.Config) ([]proxy.Job, error) {
+	client, err := openRedis(cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	all, err := proxy.NewRedisJobs(client).List(ctx)
+	if err != nil {
+		return nil, fail("redis.url: %w", err)
+	}
+	return all, nil
 }
