@@ -27,6 +27,7 @@ type jobRedis struct {
 
 func startJobRedis(t *testing.T) *jobRedis {
 	t.Helper()
+	quietOnce.Do(func() { redis.SetLogger(quietRedis{}) })
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	r := &jobRedis{t: t, addr: l.Addr().String()}
@@ -35,6 +36,13 @@ func startJobRedis(t *testing.T) *jobRedis {
 	t.Cleanup(r.stop)
 	return r
 }
+
+// quietRedis drops what the client says of a server that a test took away.
+type quietRedis struct{}
+
+var quietOnce sync.Once
+
+func (quietRedis) Printf(context.Context, string, ...any) {}
 
 func (r *jobRedis) start() {
 	r.t.Helper()
