@@ -59,7 +59,7 @@ func (l *lease) renew(again bool) {
 	case err != nil:
 		l.again.Reset(ttl / 12)
 	case rep.status == stLost:
-		go l.lose() // takes the turn's mutex
+		go l.lose() // it takes this mutex
 	default:
 		l.until.Store(sent + int64(ttl))
 		l.again.Reset(ttl / 3)
