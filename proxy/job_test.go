@@ -236,7 +236,7 @@ func TestJobStoreAway(t *testing.T) {
 	if job := eventuallyCharged(t, b); job.Pages != 3 {
 		t.Fatalf("%+v", job)
 	}
-	if job, _ := charge(t, a, aPage); job.Pages != 4 {
+	if job := eventuallyCharged(t, a); job.Pages != 4 {
 		t.Fatalf("%+v", job)
 	}
 }

@@ -42,7 +42,8 @@ var errJobStore = errors.New("the store of the jobs does not answer")
 // chargeShared is charge with a store. What comes back is remembered, for the list and for a store that goes away.
 func (j *jobs) chargeShared(ctx context.Context, a *JobCharge) (Job, Reason, error) {
 	for began := time.Now(); ; {
-		job, code, err := j.ask(ctx, a)
+		// A charge that is under way is waited for even if the client leaves: only then can it be taken back.
+		job, code, err := j.ask(context.WithoutCancel(ctx), a)
 		switch {
 		case err == nil:
 			return job, code, nil
@@ -73,9 +74,6 @@ func (j *jobs) ask(ctx context.Context, a *JobCharge) (Job, Reason, error) {
 		return Job{}, "", err
 	}
 	job, code, err := j.shared.Charge(ctx, a, j.remembered(key))
-	if ctx.Err() != nil {
-		return job, code, ctx.Err()
-	}
 	j.answers(err)
 	if err == nil {
 		j.mu.Lock()
