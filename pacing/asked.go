@@ -130,7 +130,7 @@ func (p *Pacer) leased(s *shard, k *entry, w *waiter, a *args, rep *reply, sent,
 		heir = nil // the lease was measured for somebody else
 	}
 	if heir == nil {
-		p.shared.run(func() { _, _ = p.shared.call("done", w.part.name, &args{Token: a.Token, Verdict: notSent.String()}) })
+		p.shared.run(func() { _, _ = p.shared.call("done", k.name, &args{Token: a.Token, Verdict: notSent.String()}) })
 		return
 	}
 	q.pop(heir)

@@ -28,11 +28,9 @@ func (p *Pacer) kick(s *shard, k *entry) {
 	if turn, rider := k.heads(&p.c, p.now()); turn == nil && rider == nil {
 		return
 	}
-	var name string
-	k.ext.queues.each(func(w *waiter) { name = w.part.name })
 	a := &asker{wake: make(chan struct{}, 1)}
 	k.ext.asker = a
-	if !p.shared.run(func() { p.ask(s, k, name, a) }) {
+	if !p.shared.run(func() { p.ask(s, k, k.name, a) }) {
 		k.ext.asker = nil
 	}
 }
@@ -235,10 +233,10 @@ func (p *Pacer) heard(name, wait, first string) {
 	if first != p.shared.inst {
 		n += int64(pollNotFirst)
 	}
-	s := p.shard(name)
+	s, hash := p.shard(name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k := s.m[name]
+	k := s.find(hash, name)
 	if k == nil || k.ext == nil || k.ext.asker == nil {
 		return
 	}

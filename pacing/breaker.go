@@ -7,28 +7,31 @@ import "time"
 func (s *state) closed() bool        { return s.openUntil == 0 }
 func (s *state) open(now int64) bool { return s.openUntil != 0 && now < s.openUntil }
 func (s *state) resetBreaker()       { s.window, s.openUntil, s.opens = nil, 0, 0 }
-func (s *state) prune(before int64) {
-	s.window = s.window[:copy(s.window, s.window[s.older(before):])]
-}
 func (s *state) trip(c *Config, t int64) {
 	s.openUntil = t + int64(grown(c.Breaker.OpenFor, c.Breaker.Factor, int(s.opens), c.Breaker.Cap))
 	s.opens = small(int64(s.opens) + 1)
 	s.window = nil
 }
 
-// older counts the outcomes that ended before t.
-func (s *state) older(t int64) int {
-	n := 0
-	for n < len(s.window) && s.window[n]>>1 < t {
-		n++
+// outcomes are the last breaker_size outcomes. state.window may hold older ones before them: a good answer is only
+// written at the end, which is one place in memory.
+func (s *state) outcomes(c *Config) []int64 {
+	return s.window[max(0, len(s.window)-c.Breaker.Size):]
+}
+
+// prune drops what does not count any more at t.
+func (s *state) prune(c *Config, t int64) {
+	l, before := s.outcomes(c), t-int64(c.Breaker.Window)
+	for len(l) > 0 && l[0]>>1 < before {
+		l = l[1:]
 	}
-	return n
+	s.window = s.window[:copy(s.window, l)]
 }
 
 // bad counts the bad outcomes in the window.
-func (s *state) bad() int {
+func (s *state) bad(c *Config) int {
 	n := 0
-	for _, o := range s.window {
+	for _, o := range s.outcomes(c) {
 		n += int(o & 1)
 	}
 	return n
@@ -50,17 +53,16 @@ func (s *state) judge(c *Config, granted, t int64, v verdict) (opened, changed b
 		s.trip(c, t)
 		return true, true
 	}
-	s.prune(t - int64(c.Breaker.Window))
-	if len(s.window) >= c.Breaker.Size {
-		s.window = s.window[:copy(s.window, s.window[len(s.window)-c.Breaker.Size+1:])]
+	if n := len(s.window); n == cap(s.window) && n >= c.Breaker.Size { // full, and more than what counts
+		s.prune(c, t)
 	}
-	o := t << 1
-	if v.bad() {
-		o |= 1
+	if !v.bad() {
+		s.window = append(s.window, t<<1)
+		return false, false
 	}
-	s.window = append(s.window, o)
-	n := len(s.window)
-	if v.bad() && n >= c.Breaker.Min && float64(s.bad()) >= c.Breaker.Ratio*float64(n) {
+	s.window = append(s.window, t<<1|1)
+	s.prune(c, t)
+	if n := len(s.window); n >= c.Breaker.Min && float64(s.bad(c)) >= c.Breaker.Ratio*float64(n) {
 		s.trip(c, t)
 		return true, true
 	}

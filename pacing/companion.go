@@ -3,6 +3,7 @@ package pacing
 import (
 	"hash/maphash"
 	"math"
+	"math/bits"
 	"time"
 )
 
@@ -34,10 +35,15 @@ type Ticket struct {
 // Acquire keeps to it.
 func (t *Ticket) NotBefore() time.Duration { return time.Duration(max(0, t.notBefore-t.p.now())) }
 
-// recent is the page turns of a key that are open or ended within companion_window.
-type recent struct {
-	l   []pageTurn
-	pos int // the oldest, once the list is full
+// recent is the page turns of a key that are open or ended within companion_window, at most maxRecent: a ring of small
+// blocks that grows while it is needed, so that a turn touches one place in memory and an idle host has one block.
+type recent struct{ last *block }
+
+type block struct {
+	next  *block // of the last one: the oldest
+	n     uint8  // in the last block: turns added to it
+	ring  uint8  // in the last block: how many blocks there are
+	turns [4]pageTurn
 }
 
 const (
@@ -60,61 +66,103 @@ type pageTurn struct {
 }
 
 func (r *recent) add(t pageTurn) {
-	if len(r.l) < maxRecent {
-		r.l = append(r.l, t)
+	b := r.last
+	if b == nil {
+		b = &block{ring: 1}
+		b.next = b
+		r.last = b
+	}
+	if int(b.n) == len(b.turns) {
+		next := b.next
+		if ring := int(b.ring); ring < maxRecent/len(b.turns) {
+			next = &block{next: next}
+			b.next = next
+			ring++
+			next.ring = uint8(ring) //nolint:gosec // at most 8
+		} else {
+			next.ring = b.ring
+		}
+		next.n = 0 // of the oldest: what stands there goes one by one
+		b, r.last = next, next
+	}
+	b.turns[b.n] = t
+	b.n++
+}
+
+// each visits the page turns until f says no.
+func (r *recent) each(f func(*pageTurn) bool) {
+	if r.last == nil {
 		return
 	}
-	r.l[r.pos] = t
-	r.pos = (r.pos + 1) % maxRecent
+	for b := r.last; ; b = b.next {
+		for i := range b.turns {
+			if t := &b.turns[i]; t.seq != 0 && !f(t) {
+				return
+			}
+		}
+		if b.next == r.last {
+			return
+		}
+	}
 }
 
 func (r *recent) find(seq uint32) *pageTurn {
-	for i := range r.l { // the latest first
-		if t := &r.l[(r.pos+len(r.l)-1-i)%len(r.l)]; t.seq == seq {
-			return t
+	if r.last == nil {
+		return nil
+	}
+	for b := r.last; ; b = b.next {
+		for i := range b.turns {
+			if b.turns[i].seq == seq {
+				return &b.turns[i]
+			}
+		}
+		if b.next == r.last {
+			return nil
 		}
 	}
-	return nil
 }
 
 // newest finds the youngest page turn that ok accepts.
 func (r *recent) newest(ok func(*pageTurn) bool) *pageTurn {
 	var found *pageTurn
-	for i := range r.l {
-		if t := &r.l[i]; (found == nil || int32(t.seq-found.seq) > 0) && ok(t) {
+	r.each(func(t *pageTurn) bool {
+		if (found == nil || int32(t.seq-found.seq) > 0) && ok(t) {
 			found = t
 		}
-	}
+		return true
+	})
 	return found
 }
 
 func (r *recent) drop(seq uint32) {
 	if t := r.find(seq); t != nil {
-		*t = pageTurn{end: never}
+		*t = pageTurn{}
 	}
 }
 
 // prune lets the list go when all of it is too old.
 func (r *recent) prune(now, window int64) {
-	for i := range r.l {
-		if t := &r.l[i]; t.end == stillOpen || now-t.end < window {
-			return
-		}
+	old := true
+	r.each(func(t *pageTurn) bool {
+		old = t.end != stillOpen && now-t.end >= window
+		return old
+	})
+	if old {
+		r.last = nil
 	}
-	*r = recent{}
 }
 
-// id is the hash of a client's URL. The seed is random: nobody outside can make two equal.
-func (p *Pacer) id(client, url string) uint64 {
-	var h maphash.Hash
-	h.SetSeed(p.seed)
-	_, _ = h.WriteString(client)
-	_ = h.WriteByte(0)
-	_, _ = h.WriteString(url)
-	if s := h.Sum64(); s != 0 {
-		return s
+// client is the hash of a client's name, 0 for none. The seed is random: nobody outside can make two equal.
+func (p *Pacer) client(name string) uint64 {
+	if name == "" {
+		return 0
 	}
-	return 1
+	return max(maphash.String(p.seed, name), 1)
+}
+
+// id is the hash of a client's URL.
+func (p *Pacer) id(client uint64, url string) uint64 {
+	return max(bits.RotateLeft64(client, 32)^maphash.String(p.seed, url), 1)
 }
 
 // Companion reports whether a request may go as its kind, and books it. What it refuses is a Page.
@@ -127,17 +175,17 @@ func (p *Pacer) Companion(c Companion) (*Ticket, bool) {
 	if c.Kind == Subresource {
 		name, url = c.PageKey, c.Page
 	}
-	id := p.id(c.Client, url)
-	s := p.shard(name)
+	id := p.id(p.client(c.Client), url)
+	s, hash := p.shard(name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k := s.m[name]
-	if k == nil || k.ext == nil {
+	k := s.find(hash, name)
+	if k == nil {
 		return nil, false
 	}
 	now := p.now()
 	window := int64(p.c.CompanionWindow)
-	t := k.ext.recent.newest(func(t *pageTurn) bool {
+	t := k.recent.newest(func(t *pageTurn) bool {
 		if t.end != stillOpen && now-t.end >= window {
 			return false
 		}
@@ -180,11 +228,11 @@ func (t *Ticket) Cancel() {
 	if t == nil || t.p == nil {
 		return
 	}
-	s := t.p.shard(t.name)
+	s, hash := t.p.shard(t.name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k := s.m[t.name]
-	if k == nil || k.ext == nil {
+	k := s.find(hash, t.name)
+	if k == nil {
 		return
 	}
 	seq := t.seq
@@ -192,7 +240,7 @@ func (t *Ticket) Cancel() {
 	if seq == 0 {
 		return
 	}
-	r := k.ext.recent.find(seq)
+	r := k.recent.find(seq)
 	if r == nil {
 		return
 	}

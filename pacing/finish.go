@@ -8,26 +8,31 @@ import (
 
 // takeWide takes the turn of the domain and the cap of the address, in this order, while the host's is held.
 func (p *Pacer) takeWide(ctx context.Context, t *Turn, r *Request, deadline int64) error {
-	t.wide = make([]part, 0, 2)
+	t.wide = &wide{}
 	if r.DomainKey != "" {
 		w := t.host.want
 		w.gap = max(w.gap, r.Slow)
-		t.wide = append(t.wide, part{name: domainName(r.DomainKey), turn: t, wide: true, want: w})
-		if err := p.take(ctx, &t.wide[0], r, r.Key, deadline, 0); err != nil {
-			t.wide = t.wide[:0]
+		if err := p.takeNext(ctx, t, part{turn: t, wide: true, want: w}, domainName(r.DomainKey), r, deadline); err != nil {
 			return err
 		}
 	}
 	if p.c.IPParallel > 0 && r.Addr.IsValid() {
-		n := len(t.wide)
 		w := want{class: classRider, parallel: int32(p.c.IPParallel)} //nolint:gosec // a small count
-		t.wide = append(t.wide, part{name: addrName(r.Addr), turn: t, wide: true, address: true, want: w})
-		if err := p.take(ctx, &t.wide[n], r, r.Key, deadline, 0); err != nil {
-			t.wide = t.wide[:n]
+		if err := p.takeNext(ctx, t, part{turn: t, wide: true, address: true, want: w}, addrName(r.Addr), r, deadline); err != nil {
 			return err
 		}
 	}
 	return p.confirm(ctx, t, deadline)
+}
+
+func (p *Pacer) takeNext(ctx context.Context, t *Turn, pt part, name string, r *Request, deadline int64) error {
+	next := &t.wide.parts[t.wide.n]
+	*next = pt
+	if err := p.take(ctx, next, name, r, r.Key, deadline, 0); err != nil {
+		return err
+	}
+	t.wide.n++
+	return nil
 }
 
 // confirm waits for what came up at the host or the domain while the wider turns were waited for: a hold stops
@@ -45,8 +50,8 @@ func (p *Pacer) confirm(ctx context.Context, t *Turn, deadline int64) error {
 			until = max(until, pt.k.holdUntil)
 		}
 		look(&t.host)
-		for i := range t.wide {
-			look(&t.wide[i])
+		for i := range t.wider() {
+			look(&t.wide.parts[i])
 		}
 		if b == nil && until > deadline {
 			b = p.busy(HostBackoff, "", until, now)
@@ -77,8 +82,8 @@ func (p *Pacer) finish(t *Turn, o *Outcome) {
 		after = p.c.retryAfterOf(o, time.Now())
 	}
 	p.endPart(&t.host, o, v, after, now)
-	for i := range t.wide {
-		p.endPart(&t.wide[i], o, v, after, now)
+	for i := range t.wider() {
+		p.endPart(&t.wide.parts[i], o, v, after, now)
 	}
 	if v == notSent {
 		t.ticket.Cancel()
@@ -118,7 +123,7 @@ func (p *Pacer) endPart(pt *part, o *Outcome, v verdict, after time.Duration, no
 	p.lowerDelay(k, pt)
 	p.endedLocally(pt, v)
 	if p.store != nil {
-		p.markDirty(s, pt.name, k)
+		p.markDirty(s, k)
 	}
 	p.wakeAfter(s, k, pt.class == classRider, opened, moved, held, now)
 }
@@ -169,7 +174,7 @@ func (p *Pacer) lowerDelay(k *entry, pt *part) {
 	if pt.class == classRider || pt.class == classRobots {
 		return
 	}
-	if k.wide {
+	if k.scope != scopeHost {
 		k.delay = pt.delay
 		return
 	}
@@ -188,14 +193,14 @@ func (p *Pacer) lowerDelay(k *entry, pt *part) {
 
 // remember keeps of a page turn what its companions and redirects need.
 func (p *Pacer) remember(k *entry, t *Turn, o *Outcome, v verdict, now int64) {
-	if t.record == 0 || k.ext == nil {
+	if t.record == 0 {
 		return
 	}
 	if v == notSent {
-		k.ext.recent.drop(t.record)
+		k.recent.drop(t.record)
 		return
 	}
-	r := k.ext.recent.find(t.record)
+	r := k.recent.find(t.record)
 	if r == nil {
 		return
 	}
@@ -228,10 +233,10 @@ func (p *Pacer) Observe(r Request, o Outcome) {
 }
 
 func (p *Pacer) observe(name string, v verdict, after time.Duration) {
-	s := p.shard(name)
+	s, hash := p.shard(name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k := p.key(s, name)
+	k := p.key(s, hash, name)
 	if k == nil {
 		return
 	}
@@ -241,12 +246,11 @@ func (p *Pacer) observe(name string, v verdict, after time.Duration) {
 		granted = k.incidentAt - 1
 	}
 	k.incident(&p.c, granted, now, after)
-	k.wide = k.wide || name[0] == '*'
-	if !k.wide {
+	if k.scope == scopeHost {
 		p.stats.incident(v)
 	}
 	if p.store != nil {
-		p.markDirty(s, name, k)
+		p.markDirty(s, k)
 	}
 	p.wakeAfter(s, k, true, false, false, held, now)
 }
@@ -263,16 +267,16 @@ func (p *Pacer) Resume(key string) {
 }
 
 func (p *Pacer) resume(name string) {
-	s := p.shard(name)
+	s, hash := p.shard(name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k := s.m[name]
+	k := s.find(hash, name)
 	if k == nil {
 		return
 	}
 	k.resume()
 	if p.store != nil {
-		p.markDirty(s, name, k)
+		p.markDirty(s, k)
 	}
 	p.changed(s, k, p.now())
 }

@@ -92,7 +92,7 @@ func FuzzRecord(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		const now, wall = int64(time.Second), int64(1767225600000)
-		k, err := p.decode(b, now, wall)
+		k, err := p.decode("h.test", b, now, wall)
 		if err != nil {
 			return
 		}
@@ -105,11 +105,11 @@ func FuzzRecord(f *testing.F) {
 			t.Fatalf("next at %d", at)
 		}
 		k.settled(&c, now)
-		again, err := json.Marshal(k.record(now, wall))
+		again, err := json.Marshal(k.record(&c, now, wall))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := p.decode(again, now, wall); err != nil {
+		if _, err := p.decode("h.test", again, now, wall); err != nil {
 			t.Fatalf("our own record %s: %v", again, err)
 		}
 	})
@@ -124,9 +124,11 @@ func FuzzWakeUp(f *testing.F) {
 		f.Fatal(err)
 	}
 	p.shared = newSharing(p, nil, RedisDefaults(), "me")
-	s := p.shard("h.test")
+	s, hash := p.shard("h.test")
 	a := &asker{wake: make(chan struct{}, 1)}
-	s.m["h.test"] = &entry{ext: &ext{asker: a}}
+	k := newEntry("h.test", newState(never))
+	k.ext = &ext{asker: a}
+	s.add(hash, k)
 	f.Fuzz(func(t *testing.T, name, wait, first string) {
 		p.heard(name, wait, first)
 		if d := a.sleep.Load(); d < 0 {

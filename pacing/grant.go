@@ -7,8 +7,8 @@ import (
 
 // take waits for one key's share of a turn. At its end pt is linked to its key and the time of the grant is noted in its
 // turn. now may be 0: not known.
-func (p *Pacer) take(ctx context.Context, pt *part, r *Request, client string, deadline, now int64) error {
-	s := p.shard(pt.name)
+func (p *Pacer) take(ctx context.Context, pt *part, name string, r *Request, client string, deadline, now int64) error {
+	s, hash := p.shard(name)
 	if now == 0 || !s.mu.TryLock() {
 		s.mu.Lock()
 		now = p.now()
@@ -17,13 +17,12 @@ func (p *Pacer) take(ctx context.Context, pt *part, r *Request, client string, d
 		s.mu.Unlock()
 		return p.refused(p.busy(Overloaded, ClassClosed, now+int64(overloadRetry), now))
 	}
-	k := p.key(s, pt.name)
+	k := p.key(s, hash, name)
 	if k == nil {
 		s.mu.Unlock()
 		return p.refused(p.busy(Overloaded, ClassMaxKeys, now+int64(overloadRetry), now))
 	}
 	pt.s, pt.k = s, k
-	k.address = k.address || pt.address
 	shared := p.far(k)
 	if p.shared != nil && !pt.address && !shared {
 		p.stretchWant(&pt.want)
@@ -90,7 +89,6 @@ func (p *Pacer) leave(ctx context.Context, s *shard, k *entry, w *waiter) error 
 // nobody is left who knows the longer one, or by SetDelay.
 func (p *Pacer) rules(s *shard, k *entry, pt *part, r *Request, now int64) {
 	if pt.wide {
-		k.wide = true
 		return
 	}
 	changed := false
@@ -124,15 +122,15 @@ func (p *Pacer) grant(s *shard, k *entry, pt *part, now int64) {
 	t.granted = now
 	if !pt.wide {
 		t.owed, t.source = k.owed(&p.c, &pt.want)
-		if t.client != "" && t.url != "" && pt.class != classRider && (t.kind == Page || t.kind == Redirect || t.kind == Sitemap) {
+		if t.client != 0 && t.url != "" && pt.class != classRider && (t.kind == Page || t.kind == Redirect || t.kind == Sitemap) {
 			s.seq++
 			t.record = s.seq
-			k.extra().recent.add(pageTurn{seq: s.seq, page: p.id(t.client, t.url), end: stillOpen, hops: t.hops})
+			k.recent.add(pageTurn{seq: s.seq, page: p.id(t.client, t.url), end: stillOpen, hops: t.hops})
 		}
 	}
 	if p.shared != nil && !pt.address && !pt.far { // given without the store
 		k.local = true
-		p.shared.note(pt.name)
+		p.shared.note(k.name)
 		p.stats.localTurn.Add(1)
 	}
 	k.link(pt)

@@ -46,6 +46,25 @@ func DomainKey(host string) string {
 // Names of the wider keys in the one map: neither can be a host.
 func domainName(domain string) string { return "*." + domain }
 
+// scope is what a key stands for.
+type scope uint8
+
+const (
+	scopeHost scope = iota
+	scopeDomain
+	scopeAddress
+)
+
+func scopeOf(name string) scope {
+	switch {
+	case name != "" && name[0] == '*':
+		return scopeDomain
+	case name != "" && name[0] == '@':
+		return scopeAddress
+	}
+	return scopeHost
+}
+
 func addrName(a netip.Addr) string {
 	a = a.Unmap()
 	if a.Is6() {

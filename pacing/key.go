@@ -5,23 +5,26 @@ import (
 	"time"
 )
 
-// entry is what is known of one host, domain or address. Its fields are guarded by its shard's mutex.
+// entry is what is known of one host, domain or address. Its fields are guarded by its shard's mutex. There may be a
+// million of them, and at every turn they come from memory that no cache holds: so they are small.
 type entry struct {
 	state
-	turns   *part // in flight, without the riders
-	ext     *ext  // only while needed
-	riders  int32 // in flight
-	wide    bool  // a domain or an address
-	address bool
-	local   bool // the store does not know what ended here
-	saved   bool // the disk has a value of it
-	dirty   bool // the disk does not have the latest
+	name   string
+	turns  *part // in flight, without the riders
+	ext    *ext  // only while needed
+	recent recent
+	riders int32 // in flight
+	scope  scope
+	local  bool // the store does not know what ended here
+	saved  bool // the disk has a value of it
+	dirty  bool // the disk does not have the latest
 }
+
+func newEntry(name string, s state) *entry { return &entry{state: s, name: name, scope: scopeOf(name)} }
 
 // ext is the part of a key that most keys never need.
 type ext struct {
 	queues
-	recent recent
 	pages
 	timer *time.Timer
 	asker *asker // with Redis: who asks for the head of the queues
@@ -53,7 +56,6 @@ type part struct {
 	turn    *Turn
 	s       *shard
 	k       *entry
-	name    string
 	lease   *lease // with Redis, unless it rides
 	granted int64  // of a rider: the server's clock
 	next    *part
@@ -254,8 +256,8 @@ func (k *entry) settled(c *Config, now int64) bool {
 	if now < k.nextAt(c, &w) {
 		return false
 	}
-	k.prune(now - int64(c.Breaker.Window))
-	if k.bad() > 0 {
+	k.prune(c, now)
+	if k.bad(c) > 0 {
 		return false
 	}
 	return k.slim(c, now)
@@ -263,18 +265,18 @@ func (k *entry) settled(c *Config, now int64) bool {
 
 // slim lets go of what a key needed for a while; it reports whether nothing of it is left.
 func (k *entry) slim(c *Config, now int64) bool {
+	k.recent.prune(now, int64(c.CompanionWindow))
 	x := k.ext
 	if x == nil {
-		return true
+		return k.recent.last == nil
 	}
 	x.pages.prune(now)
-	x.recent.prune(now, int64(c.CompanionWindow))
-	if k.turns != nil || x.len() > 0 || x.asker != nil || len(x.pages.m) > 0 || len(x.recent.l) > 0 {
+	if k.turns != nil || x.len() > 0 || x.asker != nil || len(x.pages.m) > 0 {
 		return false
 	}
 	if x.timer != nil {
 		x.timer.Stop()
 	}
 	k.ext = nil
-	return true
+	return k.recent.last == nil
 }

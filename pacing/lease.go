@@ -51,7 +51,7 @@ func (l *lease) renew(again bool) {
 	a := &args{Token: l.token, Again: bit(again)}
 	a.of(&l.pt.want)
 	sent := l.h.p.now()
-	rep, err := l.h.call("renew", l.pt.name, a)
+	rep, err := l.h.call("renew", l.pt.k.name, a)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch ttl := l.h.rc.LeaseTTL; {
@@ -59,7 +59,7 @@ func (l *lease) renew(again bool) {
 	case err != nil:
 		l.again.Reset(ttl / 12)
 	case rep.status == stLost:
-		go l.lose() // takes the turn's mutex
+		go l.lose() // it takes this mutex
 	default:
 		l.until.Store(sent + int64(ttl))
 		l.again.Reset(ttl / 3)
@@ -85,12 +85,9 @@ func (l *lease) lose() {
 		return
 	}
 	l.h.p.stats.leaseLost.Add(1)
-	l.h.p.log.Warn("lease of a turn lost, its exchange is cut", "host", l.pt.name)
-	t := l.pt.turn
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.life != nil {
-		t.life.cancel(&LeaseLost{l.pt.name})
+	l.h.p.log.Warn("lease of a turn lost, its exchange is cut", "host", l.pt.k.name)
+	if life := l.pt.turn.life.Load(); life != nil {
+		life.cancel(&LeaseLost{l.pt.k.name})
 	}
 }
 

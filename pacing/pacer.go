@@ -35,7 +35,8 @@ type Pacer struct {
 	closed  atomic.Bool
 	slack   int64 // how long after a deadline it counts as past
 	store   Store
-	shared  *sharing // with Redis
+	shared  *sharing  // with Redis
+	fresh   sync.Pool // of *turnSet
 	stats   counters
 	stop    chan struct{}
 	wg      sync.WaitGroup
@@ -69,7 +70,7 @@ func newPacer(c Config, log *slog.Logger) (*Pacer, error) {
 	}
 	p := &Pacer{c: c, log: log, start: time.Now(), floor: never, seed: maphash.MakeSeed(), slack: 2, stop: make(chan struct{})}
 	for i := range p.shards {
-		p.shards[i].m = map[string]*entry{}
+		p.shards[i].m = map[uint64]*entry{}
 	}
 	return p, nil
 }
@@ -83,7 +84,7 @@ func (p *Pacer) Close() error {
 		s := &p.shards[i]
 		s.mu.Lock()
 		now := p.now()
-		for _, k := range s.m {
+		for k := range s.all() {
 			p.refuseAll(k, Overloaded, ClassClosed, now+int64(overloadRetry), now)
 			if k.ext == nil {
 				continue
@@ -146,7 +147,8 @@ func (p *Pacer) acquire(ctx context.Context, r *Request) (*Turn, error) {
 		return nil, err
 	}
 	arrived := p.now()
-	t := &Turn{p: p, kind: r.Kind, client: r.Client, url: r.URL, ticket: r.Ticket}
+	t := p.newTurn()
+	t.p, t.kind, t.client, t.url, t.ticket = p, r.Kind, p.client(r.Client), r.URL, r.Ticket
 	deadline := arrived + int64(min(max(r.Wait, 0), maxWait))
 	if int64(r.Gap) > p.widest.Load() {
 		p.widest.Store(int64(r.Gap))
@@ -154,15 +156,14 @@ func (p *Pacer) acquire(ctx context.Context, r *Request) (*Turn, error) {
 	if r.Ticket != nil {
 		t.hops = r.Ticket.hops
 	}
-	t.host.name, t.host.turn, t.host.want = r.Key, t, p.want(r)
-	err := p.take(ctx, &t.host, r, r.Client, deadline, arrived)
-	if err != nil {
+	t.host.turn, t.host.want = t, p.want(r)
+	if err := p.take(ctx, &t.host, r.Key, r, r.Client, deadline, arrived); err != nil {
 		return nil, err
 	}
 	if r.DomainKey != "" || p.c.IPParallel > 0 && r.Addr.IsValid() {
 		if err := p.takeWide(ctx, t, r, deadline); err != nil {
-			for i := range t.wide {
-				p.giveBack(&t.wide[i])
+			for i := range t.wider() {
+				p.giveBack(&t.wide.parts[i])
 			}
 			p.giveBack(&t.host)
 			return nil, err

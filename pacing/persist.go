@@ -53,11 +53,11 @@ type marker struct {
 func (k *entry) owes(c *Config, now int64) bool {
 	w := want{class: classPage}
 	return k.ready(c, &w, now)-now > int64(c.PersistOver) || k.levelNow(c, now) > 0 || k.fails > 0 && now < max(k.holdUntil, k.incidentAt)+int64(c.Backoff.ForgetAfter) ||
-		!k.closed() || k.bad() > 0 || k.ext != nil && len(k.ext.pages.m) > 0
+		!k.closed() || k.bad(c) > 0 || k.ext != nil && len(k.ext.pages.m) > 0
 }
 
 // markDirty notes a key for the next write. The caller holds the shard.
-func (p *Pacer) markDirty(s *shard, name string, k *entry) {
+func (p *Pacer) markDirty(s *shard, k *entry) {
 	if p.store == nil || k.dirty || !k.saved && !k.owes(&p.c, p.now()) {
 		return
 	}
@@ -65,7 +65,7 @@ func (p *Pacer) markDirty(s *shard, name string, k *entry) {
 	if s.dirty == nil {
 		s.dirty = map[string]struct{}{}
 	}
-	s.dirty[name] = struct{}{}
+	s.dirty[k.name] = struct{}{}
 }
 
 // saver writes the changed keys once a second.
@@ -96,7 +96,8 @@ func (p *Pacer) save(m *marker) error {
 		s := &p.shards[i]
 		s.mu.Lock()
 		for name := range s.dirty {
-			k := s.m[name]
+			_, hash := p.shard(name)
+			k := s.find(hash, name)
 			if k == nil {
 				values[name] = nil
 				continue
@@ -106,7 +107,7 @@ func (p *Pacer) save(m *marker) error {
 				values[name] = nil
 				continue
 			}
-			v, err := json.Marshal(k.record(now, wall))
+			v, err := json.Marshal(k.record(&p.c, now, wall))
 			if err != nil {
 				s.mu.Unlock()
 				return fmt.Errorf("encode %q: %w", name, err)
@@ -140,13 +141,13 @@ func (p *Pacer) again(values map[string][]byte) {
 		if name == markerName {
 			continue
 		}
-		s := p.shard(name)
+		s, hash := p.shard(name)
 		s.mu.Lock()
 		if s.dirty == nil {
 			s.dirty = map[string]struct{}{}
 		}
 		s.dirty[name] = struct{}{}
-		if k := s.m[name]; k != nil {
+		if k := s.find(hash, name); k != nil {
 			k.dirty = true
 		}
 		s.mu.Unlock()
@@ -154,7 +155,7 @@ func (p *Pacer) again(values map[string][]byte) {
 }
 
 // record turns a key's times into wall clock.
-func (k *entry) record(now, wall int64) *record {
+func (k *entry) record(c *Config, now, wall int64) *record {
 	at := func(t int64) int64 {
 		if t <= never/2 {
 			return 0
@@ -178,7 +179,7 @@ func (k *entry) record(now, wall int64) *record {
 	if k.level > 0 {
 		r.LevelAt = at(k.levelAt)
 	}
-	for _, o := range k.window {
+	for _, o := range k.outcomes(c) {
 		r.Window = append(r.Window, at(o>>1)<<1|o&1)
 	}
 	if k.ext != nil && len(k.ext.pages.m) > 0 {

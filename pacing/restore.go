@@ -23,21 +23,19 @@ func (p *Pacer) load() error {
 			}
 			return nil
 		}
-		k, err := p.decode(value, now, wall)
+		k, err := p.decode(name, value, now, wall)
 		if err != nil {
 			skipped++
 			p.log.Warn("pacing state of a host cannot be read and is skipped", "host", name, "error", err)
 			return err
 		}
-		s := p.shard(name)
+		s, hash := p.shard(name)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		k.wide = name != "" && name[0] == '*'
 		k.saved = true
-		if s.m[name] == nil {
+		if s.find(hash, name) == nil {
 			p.keys.Add(1)
-			s.m[name] = k
-			s.peak = max(s.peak, len(s.m))
+			s.add(hash, k)
 		}
 		return nil
 	})
@@ -54,7 +52,7 @@ func (p *Pacer) load() error {
 			p.floor = min(now, now+(last.At-wall)*int64(time.Millisecond))
 		}
 		for i := range p.shards {
-			for _, k := range p.shards[i].m {
+			for k := range p.shards[i].all() {
 				if k.nextAt(&p.c, &want{}) <= now { // else nothing can have gone out in that second
 					k.lastEnd = max(k.lastEnd, p.floor)
 				}
@@ -66,7 +64,7 @@ func (p *Pacer) load() error {
 
 // decode turns a record's wall clock into ours. A time further ahead than its own formula allows is cut to that: the
 // clock jumped.
-func (p *Pacer) decode(value []byte, now, wall int64) (*entry, error) {
+func (p *Pacer) decode(name string, value []byte, now, wall int64) (*entry, error) {
 	var r record
 	if err := json.Unmarshal(value, &r); err != nil {
 		return nil, err
@@ -91,11 +89,11 @@ func (p *Pacer) decode(value []byte, now, wall int64) (*entry, error) {
 	c := &p.c
 	longest := max(c.Backoff.Cap, c.Backoff.RetryAfterCap)
 	longest += time.Duration(float64(longest) * c.Backoff.Jitter)
-	k := &entry{state: state{
+	k := newEntry(name, state{
 		lastEnd: at(r.End, 0), robotsEnd: at(r.RobotsEnd, 0), holdUntil: at(r.Hold, longest), incidentAt: at(r.Incident, 0),
 		levelAt: at(r.LevelAt, 0), endGap: r.Gap, robotsGap: r.RobotsGap, slow: r.Slow, delay: r.Delay, fails: small(r.Fails),
 		goodRun: small(r.GoodRun), level: min(r.Level, uint8(c.Slow.MaxLevel)), endLevel: min(r.EndLevel, uint8(c.Slow.MaxLevel)), //nolint:gosec // validated
-	}}
+	})
 	if r.OpenUntil != 0 {
 		k.openUntil, k.opens = at(r.OpenUntil, c.Breaker.Cap), small(r.Opens)
 	}

@@ -54,9 +54,9 @@ func (p *Pacer) SetGap(key string, gap time.Duration, subdomains bool) {
 		s := &p.shards[i]
 		var below []string
 		s.mu.Lock()
-		for name, k := range s.m {
-			if !k.wide && strings.HasSuffix(name, "."+key) {
-				below = append(below, name)
+		for k := range s.all() {
+			if k.scope == scopeHost && strings.HasSuffix(k.name, "."+key) {
+				below = append(below, k.name)
 			}
 		}
 		s.mu.Unlock()
@@ -68,17 +68,17 @@ func (p *Pacer) SetGap(key string, gap time.Duration, subdomains bool) {
 
 // alter changes a known key and tells those who wait.
 func (p *Pacer) alter(name string, f func(k *entry)) {
-	s := p.shard(name)
+	s, hash := p.shard(name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k := s.m[name]
+	k := s.find(hash, name)
 	if k == nil {
 		return
 	}
 	now := p.now()
 	f(k)
 	if p.store != nil {
-		p.markDirty(s, name, k)
+		p.markDirty(s, k)
 	}
 	p.changed(s, k, now)
 }

@@ -91,7 +91,9 @@ func (h *sharing) lost() bool {
 func (h *sharing) local() bool { return h.rc.WhenDown == WhenDownLocal && h.lost() }
 
 // far reports whether a key's turns are the store's to give.
-func (p *Pacer) far(k *entry) bool { return p.shared != nil && !k.address && !p.shared.local() }
+func (p *Pacer) far(k *entry) bool {
+	return p.shared != nil && k.scope != scopeAddress && !p.shared.local()
+}
 
 // call asks the store and notes whether it answers.
 func (h *sharing) call(op, name string, a *args) (reply, error) {
@@ -171,9 +173,9 @@ func (h *sharing) writeOwed(name string) error {
 	if !owed {
 		return nil
 	}
-	s := h.p.shard(name)
+	s, hash := h.p.shard(name)
 	s.mu.Lock()
-	k := s.m[name]
+	k := s.find(hash, name)
 	if k == nil {
 		s.mu.Unlock()
 		return nil
@@ -232,7 +234,7 @@ func (h *sharing) wakeAll() {
 	for i := range h.p.shards {
 		s := &h.p.shards[i]
 		s.mu.Lock()
-		for _, k := range s.m {
+		for k := range s.all() {
 			if k.waiting() > 0 {
 				h.p.process(s, k, h.p.now())
 			}

@@ -59,7 +59,7 @@ func (p *Pacer) jitter() float64 {
 // tell is endShared's call and what follows from its answer.
 func (p *Pacer) tell(pt *part, a *args, v verdict, after time.Duration, rider bool, ended int64) {
 	s, k, t := pt.s, pt.k, pt.turn
-	rep, err := p.shared.call("done", pt.name, a)
+	rep, err := p.shared.call("done", k.name, a)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !rider {
@@ -71,7 +71,7 @@ func (p *Pacer) tell(pt *part, a *args, v verdict, after time.Duration, rider bo
 			_, _ = p.apply(k, pt, t, v, after, ended)
 			k.ended(&p.c, &pt.want, ended)
 			k.local = true
-			p.shared.note(pt.name)
+			p.shared.note(k.name)
 		}
 		p.process(s, k, now)
 		return
@@ -96,9 +96,9 @@ func (p *Pacer) endedLocally(pt *part, v verdict) {
 		return
 	}
 	pt.k.local = true
-	p.shared.note(pt.name)
+	p.shared.note(pt.k.name)
 	if !p.shared.away() {
-		name := pt.name
+		name := pt.k.name
 		p.shared.run(func() { _ = p.shared.writeOwed(name) })
 	}
 }
@@ -116,9 +116,9 @@ func (p *Pacer) eachShared(key, domain, op string, a func() *args, then func(s *
 		if err != nil {
 			continue
 		}
-		s := p.shard(name)
+		s, hash := p.shard(name)
 		s.mu.Lock()
-		if k := s.m[name]; k != nil {
+		if k := s.find(hash, name); k != nil {
 			now := p.now()
 			p.mirror(k, &rep, now)
 			then(s, k, now)

@@ -19,7 +19,7 @@ type state struct {
 	robotsGap  time.Duration // profile gap of the fetch that ended at robotsEnd
 	slow       time.Duration // the operator's gap
 	delay      time.Duration // from robots.txt
-	window     []int64       // of the breaker: the end of an outcome, shifted left by one; the lowest bit: bad
+	window     []int64       // of the breaker, see outcomes: the end of an outcome, shifted left by one; the lowest bit: bad
 	openUntil  int64         // 0: the breaker is closed
 	fails      uint16
 	goodRun    uint16

@@ -5,8 +5,11 @@ import (
 	"time"
 )
 
-// bounds are the upper bounds of the histograms, in seconds.
-var bounds = [...]float64{0.001, 0.01, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 600, 3600}
+// bounds are the upper bounds of the histograms.
+var bounds = [...]time.Duration{
+	time.Millisecond, 10 * time.Millisecond, 100 * time.Millisecond, 500 * time.Millisecond, time.Second, 2500 * time.Millisecond,
+	5 * time.Second, 10 * time.Second, 30 * time.Second, time.Minute, 5 * time.Minute, 10 * time.Minute, time.Hour,
+}
 
 // Histogram is a histogram as plain numbers: Counts[i] is how many were at most Bounds[i], the last of them all.
 type Histogram struct {
@@ -21,16 +24,31 @@ type histogram struct {
 }
 
 func (h *histogram) observe(d time.Duration) {
-	s, i := d.Seconds(), 0
-	for i < len(bounds) && s > bounds[i] {
+	i := 0
+	for i < len(bounds) && d > bounds[i] {
 		i++
 	}
 	h.n[i].Add(1)
-	h.sum.Add(int64(d))
+	if d != 0 { // most turns have not waited
+		h.sum.Add(int64(d))
+	}
 }
 
+// add puts another histogram on top of h.
+func (h *Histogram) add(o Histogram) {
+	for i := range o.Counts {
+		h.Counts[i] += o.Counts[i]
+	}
+	h.Sum += o.Sum
+}
+
+func (h *Histogram) all() uint64 { return h.Counts[len(bounds)] }
+
 func (h *histogram) view() Histogram {
-	v := Histogram{Bounds: bounds[:], Counts: make([]uint64, len(h.n)), Sum: time.Duration(h.sum.Load()).Seconds()}
+	v := Histogram{Bounds: make([]float64, len(bounds)), Counts: make([]uint64, len(h.n)), Sum: time.Duration(h.sum.Load()).Seconds()}
+	for i, b := range bounds {
+		v.Bounds[i] = b.Seconds()
+	}
 	var all uint64
 	for i := range h.n {
 		all += h.n[i].Load()
@@ -45,13 +63,11 @@ var (
 )
 
 type counters struct {
-	turns     [kinds][verdicts]atomic.Uint64
-	wait      [kinds]histogram
-	hold      [kinds]histogram
+	wait      [kinds]histogram           // of every turn granted
+	hold      [kinds][verdicts]histogram // of every turn ended
 	refused   [len(reasons)]atomic.Uint64
 	incidents [verdicts]atomic.Uint64
 	overruns  [len(limits)]atomic.Uint64
-	inFlight  atomic.Int64
 	shortfall atomic.Uint64
 	leaseLost atomic.Uint64
 	storeErrs atomic.Uint64
@@ -60,14 +76,11 @@ type counters struct {
 }
 
 func (c *counters) grant(t *Turn) {
-	c.inFlight.Add(1)
 	c.wait[t.kind].observe(t.waited)
 }
 
 func (c *counters) end(t *Turn, v verdict, now int64) {
-	c.inFlight.Add(-1)
-	c.turns[t.kind][v].Add(1)
-	c.hold[t.kind].observe(time.Duration(now - t.granted))
+	c.hold[t.kind][v].observe(time.Duration(now - t.granted))
 }
 
 func (c *counters) refuse(r Reason) {
@@ -123,7 +136,7 @@ const countHosts = 50000
 func (p *Pacer) Stats() Stats {
 	c := &p.stats
 	v := Stats{
-		Waiting: int(p.waiting.Load()), InFlight: int(c.inFlight.Load()), Keys: int(p.keys.Load()),
+		Waiting: int(p.waiting.Load()), Keys: int(p.keys.Load()),
 		Hosts: map[string]int{}, Turns: map[TurnLabel]uint64{}, Wait: map[Kind]Histogram{}, Hold: map[Kind]Histogram{},
 		Refused: map[Reason]uint64{}, Incidents: map[string]uint64{}, Overruns: map[string]uint64{},
 		GapShortfall: c.shortfall.Load(), LeaseLost: c.leaseLost.Load(), StoreErrors: c.storeErrs.Load(),
@@ -133,12 +146,19 @@ func (p *Pacer) Stats() Stats {
 		v.StoreAway = p.shared.away()
 	}
 	for k := range kinds {
-		v.Wait[k], v.Hold[k] = c.wait[k].view(), c.hold[k].view()
+		hold := c.hold[k][0].view()
 		for o := range verdicts {
-			if n := c.turns[k][o].Load(); n > 0 {
-				v.Turns[TurnLabel{k, o.String()}] = n
+			h := c.hold[k][o].view()
+			if h.all() > 0 {
+				v.Turns[TurnLabel{k, o.String()}] = h.all()
+			}
+			if o > 0 {
+				hold.add(h)
 			}
 		}
+		wait := c.wait[k].view()
+		v.Wait[k], v.Hold[k] = wait, hold
+		v.InFlight += int(wait.all() - hold.all()) //nolint:gosec // a count
 	}
 	for i, r := range reasons {
 		v.Refused[r] = c.refused[i].Load()
@@ -156,8 +176,8 @@ func (p *Pacer) Stats() Stats {
 		s.mu.Lock()
 		if walk {
 			now := p.now()
-			for _, k := range s.m {
-				if !k.wide {
+			for k := range s.all() {
+				if k.scope == scopeHost {
 					hosts[k.hostState(&p.c, now)]++
 				}
 			}

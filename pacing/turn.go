@@ -2,7 +2,6 @@ package pacing
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -11,20 +10,38 @@ import (
 type Turn struct {
 	p       *Pacer
 	host    part
-	wide    []part // domain, address
-	client  string
+	wide    *wide  // domain, address; nearly always nil
+	client  uint64 // its hash, 0: no name
 	url     string
 	record  uint32 // of the page turn, see companion.go
 	ticket  *Ticket
 	granted int64
 	waited  time.Duration
 	owed    time.Duration
-	mu      sync.Mutex
-	life    *life // once Context was asked for
+	life    atomic.Pointer[life] // once Context was asked for
 	ended   atomic.Bool
 	hops    int16
 	kind    Kind
 	source  source
+}
+
+// newTurn is a fresh turn out of a set of eight: every turn is used once, because a second Done must find its own, and one
+// allocation for eight of them costs a third of eight. A turn that is held keeps its set, which is small.
+func (p *Pacer) newTurn() *Turn {
+	set, _ := p.fresh.Get().(*turnSet)
+	if set == nil {
+		set = &turnSet{}
+	}
+	t := &set.turns[set.used]
+	if set.used++; set.used < len(set.turns) {
+		p.fresh.Put(set)
+	}
+	return t
+}
+
+type turnSet struct {
+	turns [8]Turn
+	used  int
 }
 
 // life is a turn's context.
@@ -65,28 +82,40 @@ func (t *Turn) Riding() bool { return t.host.class == classRider }
 // Context is cancelled when the turn ends by itself: past turn_limit (cause *Overrun) or, with Redis, when the lease is
 // lost (cause *LeaseLost); and by Done. A rider's has no limit. Derive the exchange from it.
 func (t *Turn) Context() context.Context {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.life != nil {
-		return t.life
+	if l := t.life.Load(); l != nil {
+		return l
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
-	t.life = &life{Context: ctx, cancel: cancel}
-	switch {
-	case t.ended.Load():
-		cancel(context.Canceled)
-	case t.lost() != "":
-		cancel(&LeaseLost{t.lost()})
-	case !t.Riding():
+	l := &life{Context: ctx, cancel: cancel}
+	if !t.Riding() {
 		left := t.p.c.TurnLimit - time.Duration(t.p.now()-t.granted)
-		t.life.timer = time.AfterFunc(left, func() {
+		l.timer = time.AfterFunc(left, func() {
 			if !t.ended.Load() {
 				t.p.CountOverrun("turn_limit")
 				cancel(&Overrun{"turn_limit"})
 			}
 		})
 	}
-	return t.life
+	if !t.life.CompareAndSwap(nil, l) { // somebody else was quicker
+		l.end(context.Canceled)
+		return t.life.Load()
+	}
+	// Done and lose note the end first and look for a context second; here it is the other way round. So one of us sees
+	// the other, if not both.
+	if t.ended.Load() {
+		l.end(context.Canceled)
+	} else if name := t.lost(); name != "" {
+		l.end(&LeaseLost{name})
+	}
+	return l
+}
+
+// end is the end of a turn's context.
+func (l *life) end(cause error) {
+	if l.timer != nil {
+		l.timer.Stop()
+	}
+	l.cancel(cause)
 }
 
 // Held reports, right before the first byte goes out, whether the turn is still ours. It costs nothing without Redis.
@@ -97,7 +126,7 @@ func (t *Turn) Held() error {
 	now := t.p.now()
 	for _, pt := range t.parts() {
 		if l := pt.leased(); l != nil && !l.valid(now) {
-			return &LeaseLost{pt.name}
+			return &LeaseLost{pt.k.name}
 		}
 	}
 	return nil
@@ -105,17 +134,30 @@ func (t *Turn) Held() error {
 
 func (t *Turn) parts() []*part {
 	all := append(make([]*part, 0, 3), &t.host)
-	for i := range t.wide {
-		all = append(all, &t.wide[i])
+	for i := range t.wider() {
+		all = append(all, &t.wide.parts[i])
 	}
 	return all
+}
+
+// wide are a turn's shares of a domain and of an address, as far as they are taken.
+type wide struct {
+	parts [2]part
+	n     int
+}
+
+func (t *Turn) wider() []part {
+	if t.wide == nil {
+		return nil
+	}
+	return t.wide.parts[:t.wide.n]
 }
 
 // lost names the key whose lease is gone.
 func (t *Turn) lost() string {
 	for _, pt := range t.parts() {
 		if l := pt.leased(); l != nil && l.gone.Load() {
-			return pt.name
+			return pt.k.name
 		}
 	}
 	return ""
@@ -137,13 +179,8 @@ func (t *Turn) Done(o Outcome) {
 	if !t.ended.CompareAndSwap(false, true) {
 		return
 	}
-	t.mu.Lock()
-	if l := t.life; l != nil {
-		if l.timer != nil {
-			l.timer.Stop()
-		}
-		l.cancel(context.Canceled)
+	if l := t.life.Load(); l != nil {
+		l.end(context.Canceled)
 	}
-	t.mu.Unlock()
 	t.p.finish(t, &o)
 }

@@ -103,15 +103,16 @@ func TestLeavesInTheMomentOfTheGrant(t *testing.T) {
 				got <- err
 			}()
 			synctest.Wait()
-			s := p.shard("h.test")
+			s, hash := p.shard("h.test")
 			s.mu.Lock()
 			cancel() // b is on its way out, and has to wait for the lock
 			for range 100 {
 				runtime.Gosched()
 			}
 			turn.ended.Store(true)
-			s.m["h.test"].unlink(&turn.host)
-			p.process(s, s.m["h.test"], p.now()) // b is granted
+			k := s.find(hash, "h.test")
+			k.unlink(&turn.host)
+			p.process(s, k, p.now()) // b is granted
 			s.mu.Unlock()
 			if err := <-got; err != nil && !errors.Is(err, context.Canceled) {
 				t.Fatal(err)
@@ -251,7 +252,8 @@ func TestTwoProfilesKeepTheWiderGap(t *testing.T) {
 		}
 		turn.Done(okay)
 		wait(5 * time.Second) // past the quick one's gap: the key must not be forgotten yet
-		p.sweep(p.shard("h.test"))
+		s, _ := p.shard("h.test")
+		p.sweep(s)
 		if turn = mustAcquire(t, p, slow); waited(turn) != 5*time.Second {
 			t.Errorf("before the slow one: %v", waited(turn))
 		}

@@ -49,13 +49,13 @@ func (p *Pacer) peek(r *Request, name string, wide bool) View {
 			return View{Reason: Overloaded, Until: p.time(now + int64(overloadRetry)), Wait: overloadRetry, State: "unknown", Breaker: "unknown"}
 		}
 	}
-	s := p.shard(name)
+	s, hash := p.shard(name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k, now := s.m[name], p.now()
+	k, now := s.find(hash, name), p.now()
 	known := k != nil
 	if !known {
-		k = &entry{state: newState(p.floor)}
+		k = newEntry(name, newState(p.floor))
 	}
 	if seen != nil {
 		p.mirror(k, seen, now)
@@ -174,12 +174,12 @@ func (p *Pacer) Hosts(n int) []HostView {
 		s := &p.shards[i]
 		s.mu.Lock()
 		now := p.now()
-		for name, k := range s.m {
-			if k.address {
+		for k := range s.all() {
+			if k.scope == scopeAddress {
 				continue
 			}
 			rank := k.hostState(&p.c, now)
-			it := item{p.hostView(name, k, rank, now), rank}
+			it := item{p.hostView(k, rank, now), rank}
 			all = append(all, it)
 		}
 		s.mu.Unlock()
@@ -208,10 +208,10 @@ func worse(a *HostView, ra int, b *HostView, rb int) bool {
 	return a.Host < b.Host
 }
 
-func (p *Pacer) hostView(name string, k *entry, rank int, now int64) HostView {
+func (p *Pacer) hostView(k *entry, rank int, now int64) HostView {
 	w := want{}
 	v := HostView{
-		Host: name, State: hostStateNames[rank], Waiting: k.waiting(), Riders: int(k.riders), Delay: k.delay,
+		Host: k.name, State: hostStateNames[rank], Waiting: k.waiting(), Riders: int(k.riders), Delay: k.delay,
 		Level: int(k.levelNow(&p.c, now)), Fails: int(k.fails), NextAt: p.time(max(now, k.alone(&p.c, &w, now))),
 		Gap: p.c.gap(k.endGap, k.slow, k.delay, k.endLevel),
 	}

@@ -113,7 +113,7 @@ func (p *Pacer) changed(s *shard, k *entry, now int64) {
 
 // requeue moves waiting companions to the queue that the state of the key now asks for.
 func (p *Pacer) requeue(k *entry) {
-	if k.waiting() == 0 || k.wide {
+	if k.waiting() == 0 || k.scope != scopeHost {
 		return
 	}
 	var move []*waiter

@@ -17,6 +17,7 @@ type Policy struct {
 	fetcher Fetcher
 	archive *Archive
 	shared  Shared
+	spare   bool // do without it when it does not answer
 	log     *slog.Logger
 	markers atomic.Pointer[[]ChallengeMarker]
 	cache   *cache
@@ -170,7 +171,7 @@ func (p *Policy) Check(ctx context.Context, q Query) Verdict {
 	default:
 		p.wait(ctx, &v, k, &q, target)
 	}
-	p.bound(&v, &q)
+	p.bound(ctx, &v, &q)
 	return v
 }
 

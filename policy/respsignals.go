@@ -2,6 +2,7 @@ package policy
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -38,6 +39,8 @@ type bindings struct {
 	file  *os.File
 	all   map[string]binding
 	lines int
+
+	untold map[string]binding // the shared store did not answer
 }
 
 func newBindings(a *Archive, log *slog.Logger) *bindings {
@@ -232,23 +235,29 @@ func (p *Policy) ObserveResponse(q Query, status int, h http.Header) (signals st
 		return l.String()
 	}
 	e.Key = bindKey(&q)
+	if _, known := p.binds.get(e.Key); e.Stop == "" && !known {
+		return l.String()
+	}
 	if err := p.binds.put(e); err != nil {
 		p.log.Error("a signal in an answer could not be stored; it holds until the next restart", "host", q.URL.Host, "err", err)
 	}
+	p.shareBinding(e)
 	return l.String()
 }
 
 // bound refuses a URL whose last answer said so.
-func (p *Policy) bound(v *Verdict, q *Query) {
+func (p *Policy) bound(ctx context.Context, v *Verdict, q *Query) {
 	if !v.Allowed || q.Profile.ResponseSignals != Bind {
 		return
 	}
-	e, ok := p.binds.get(bindKey(q))
-	if !ok {
+	e, err := p.bindingOf(ctx, bindKey(q))
+	if err != nil && !p.spare {
+		v.refuse(ReasonStoreAway, ClassStoreAway)
+		v.RetryAfter, v.Cause = storeRetry, err
 		return
 	}
 	left := time.Until(e.Until)
-	if left <= 0 {
+	if e.Stop == "" || left <= 0 {
 		return
 	}
 	v.refuse(ReasonSignal, ClassResponseSignal)

@@ -11,7 +11,8 @@ import (
 )
 
 // Shared is where the instances of one gate leave what they read for each other, so that a site is asked once for all
-// of them. When it fails, each instance reads for itself: it spares fetches, nothing depends on it.
+// of them. When it fails, each instance reads robots.txt for itself: it spares fetches, nothing depends on it. Signals of
+// answers (response_signals: bind) are left there too, and those do depend on it, see [Policy.Share].
 type Shared interface {
 	// Load returns what was stored, nil for nothing.
 	Load(ctx context.Context, id string) ([]byte, error)
@@ -30,8 +31,9 @@ const (
 	clockSkew = time.Minute
 )
 
-// Share makes the Policy one of several instances. It must be called before the first Check.
-func (p *Policy) Share(s Shared) { p.shared = s }
+// Share makes the Policy one of several instances. It must be called before the first Check. While the store does not
+// answer, a URL that may be bound by another instance's answer is refused; with spare it is judged by what this instance knows.
+func (p *Policy) Share(s Shared, spare bool) { p.shared, p.spare = s, spare }
 
 func sharedID(k key) string { return hexSum([]byte(k.url() + "\n" + k.agent)) }
 

@@ -75,7 +75,7 @@ func TestSharedBySeveralInstances(t *testing.T) {
 				a = nil
 			}
 			p := New(Defaults(), s, a, nil)
-			p.Share(shared)
+			p.Share(shared, false)
 			all = append(all, p)
 		}
 		ask := func(want int, class string) {
@@ -133,7 +133,7 @@ func TestLeaseOfADeadInstance(t *testing.T) {
 		shared := newFakeShared()
 		s := &site{answer: inTurn(200)}
 		p := New(Defaults(), s, nil, nil)
-		p.Share(shared)
+		p.Share(shared, false)
 		q := query(t, "https://a.test/no")
 		if _, ok, err := shared.Lease(t.Context(), sharedID(keyOf(q.URL, q.Agent)), 30*time.Second); !ok || err != nil {
 			t.Fatal(ok, err)
@@ -181,7 +181,7 @@ func TestSharedIsNotTrustedBlindly(t *testing.T) {
 		shared.values[sharedID(k)] = value
 		s := &site{answer: inTurn(200)}
 		p := New(Defaults(), s, nil, nil)
-		p.Share(shared)
+		p.Share(shared, false)
 		if got := p.Check(t.Context(), q); got.Allowed != c.taken || (s.count() == 0) != c.taken {
 			t.Errorf("%s: allowed %v after %d fetches", name, got.Allowed, s.count())
 		}
@@ -190,9 +190,85 @@ func TestSharedIsNotTrustedBlindly(t *testing.T) {
 		shared := newFakeShared()
 		shared.values[sharedID(k)] = junk
 		p := New(Defaults(), &site{answer: inTurn(200)}, nil, nil)
-		p.Share(shared)
+		p.Share(shared, false)
 		wants(t, p.Check(t.Context(), q), false, ReasonDisallow, ClassRuleDisallow)
 	}
+}
+
+// A signal in an answer that one instance saw binds all of them, and so does its end.
+func TestSharedSignals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shared := newFakeShared()
+		down := func(b bool) { shared.mu.Lock(); shared.down = b; shared.mu.Unlock() }
+		s := &site{answer: always(404, "")}
+		made := func(spare bool) *Policy {
+			p := New(Defaults(), s, nil, nil)
+			p.Share(shared, spare)
+			return p
+		}
+		a, b, spare := made(false), made(false), made(true)
+		q := query(t, "https://a.test/x")
+		q.StopOn = []string{"ai-input=no"}
+		q.Profile.ResponseSignals = Bind
+		stop, silent := http.Header{"Content-Signal": {"ai-input=no"}}, http.Header{}
+		is := func(p *Policy, reason string) Verdict {
+			t.Helper()
+			v := p.Check(t.Context(), q)
+			if v.Reason != reason || v.Allowed != (reason == ReasonOK) {
+				t.Errorf("%s (%s), want %s", v.Reason, v.Class, reason)
+			}
+			return v
+		}
+		is(b, ReasonOK)
+		a.ObserveResponse(q, 200, stop)
+		if v := is(b, ReasonSignal); v.Signal != "ai-input=no" || v.RetryAfter <= 23*time.Hour || v.RetryAfter > 24*time.Hour {
+			t.Errorf("%+v", v)
+		}
+		is(spare, ReasonSignal)
+		b.ObserveResponse(q, 200, silent) // sent all the same, as where nothing is enforced
+		is(a, ReasonOK)
+		is(b, ReasonOK)
+
+		// While the store is away what another instance saw is not known: nothing goes out, or what is known here counts.
+		a.ObserveResponse(q, 200, stop)
+		is(spare, ReasonSignal)
+		down(true)
+		if v := is(b, ReasonStoreAway); v.Class != ClassStoreAway || v.RetryAfter <= 0 || !errors.Is(v.Cause, errDown) {
+			t.Errorf("%+v", v)
+		}
+		is(spare, ReasonSignal)
+		record := q
+		record.Profile.ResponseSignals = Record
+		if v := b.Check(t.Context(), record); !v.Allowed {
+			t.Errorf("who does not bind needs no store: %+v", v)
+		}
+		// What is seen meanwhile is told afterwards.
+		other := q
+		other.URL = target(t, "https://a.test/y")
+		a.ObserveResponse(other, 200, stop)
+		down(false)
+		is(a, ReasonSignal)
+		if v := b.Check(t.Context(), other); v.Reason != ReasonSignal {
+			t.Errorf("%+v", v)
+		}
+		// A store that lost everything hears again of what an instance still knows.
+		shared.mu.Lock()
+		clear(shared.values)
+		shared.mu.Unlock()
+		is(a, ReasonSignal)
+		is(made(false), ReasonSignal)
+		// What is none of ours says nothing.
+		shared.mu.Lock()
+		shared.values[signalID(bindKey(&q))] = []byte(`{"key":"another"}`)
+		shared.mu.Unlock()
+		is(b, ReasonStoreAway)
+		pass(25 * time.Hour)
+		shared.mu.Lock()
+		clear(shared.values)
+		shared.mu.Unlock()
+		is(a, ReasonOK)
+		is(b, ReasonOK)
+	})
 }
 
 func TestRedisShared(t *testing.T) {
@@ -238,7 +314,7 @@ func TestRedisShared(t *testing.T) {
 	s := &site{answer: always(200, typical)}
 	for i := range 2 {
 		p := New(Defaults(), s, nil, nil)
-		p.Share(shared)
+		p.Share(shared, false)
 		wants(t, p.Check(ctx, query(t, "https://a.test/cart")), false, ReasonDisallow, ClassRuleDisallow)
 		if s.count() != 1 {
 			t.Errorf("instance %d: %d fetches", i, s.count())
@@ -246,7 +322,7 @@ func TestRedisShared(t *testing.T) {
 	}
 	server.Close()
 	p := New(Defaults(), s, nil, nil)
-	p.Share(shared)
+	p.Share(shared, false)
 	wants(t, p.Check(ctx, query(t, "https://a.test/cart")), false, ReasonDisallow, ClassRuleDisallow)
 	p.ObserveResponse(query(t, "https://a.test/x"), 200, http.Header{})
 	if s.count() != 2 {

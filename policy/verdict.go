@@ -28,6 +28,7 @@ const (
 	ClassNoVersion        = "robots_no_version"  // a question about the past that the archive cannot answer
 	ClassWaitedTooLong    = "robots_wait"        // the file was not there within the time the caller waits
 	ClassInvalidURL       = "robots_invalid_url" // a URL without scheme and host
+	ClassStoreAway        = "store_away"         // the shared store does not say what another instance's answer said
 )
 
 // Reason codes that policy answers with.
@@ -38,6 +39,7 @@ const (
 	ReasonUnreadable = "robots-unreadable"
 	ReasonChallenge  = "robots-challenge"
 	ReasonAudit      = "audit-unavailable"
+	ReasonStoreAway  = "overloaded"
 )
 
 // Query is one question: may this agent fetch this URL?

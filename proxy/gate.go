@@ -36,6 +36,9 @@ type Parts struct {
 	Clock  *sign.Clock // learns the sites' time; nil: not compared
 	CA     *CA
 	Jobs   JobStore // nil: in memory
+	// SharedJobs keeps jobs for several instances, JobsDown says what happens when it does not answer; nil: Jobs alone.
+	SharedJobs SharedJobs
+	JobsDown   pacing.RedisConfig
 	// Policy makes the robots.txt keeper around the gate's own fetcher.
 	Policy func(policy.Fetcher) *policy.Policy
 }
@@ -88,7 +91,7 @@ func New(p Parts, r *Rules) (*Gate, error) {
 	}
 	g.dialer.Store(p.Guard)
 	g.current.Store(r.compile())
-	g.jobs = newJobs(p.Jobs, g.log)
+	g.jobs = newJobs(&p, g.log)
 	g.tlsConfig.Store(certs.tlsConfig())
 	if g.upstream, err = newUpstream(g.guard, r); err != nil {
 		return nil, err

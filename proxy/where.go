@@ -52,7 +52,7 @@ func (x *exchange) where(ctx context.Context) *refusal {
 			return no
 		}
 	}
-	if no := x.jobAllows(); no != nil {
+	if no := x.jobAllows(ctx); no != nil {
 		return x.unlessReporting(no)
 	}
 	return nil

@@ -242,3 +242,62 @@ func TestIdentityLockAcrossGates(t *testing.T) {
 		return curlVia(t, u.String(), second.ca, o.url("/page")).header.Get("Crawlgate-Reason") == "identity-switch"
 	})
 }
+
+// A job's pages are counted once for all gates, and without the store it fetches none. A signal in an answer that one gate
+// saw binds the other.
+func TestJobAndSignalsAcrossGates(t *testing.T) {
+	t.Parallel()
+	red := startRedis(t)
+	o := newOrigin(t, "plain", func(o *origin) {
+		o.handle = func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/bound" {
+				w.Header().Set("Content-Signal", "ai-input=no")
+			}
+			_, _ = io.WriteString(w, r.URL.Path)
+		}
+	}, "job.test")
+	cfg := gateConfig{profiles: "[{name: crawl, pacing: {gap: 1ms, max_wait: 10s}, job: {max_pages: 3}, robots: {stop_on: [ai-input=no], response_signals: bind}}]", origins: []*origin{o},
+		more: fmt.Sprintf("redis: {url: \"redis://%s/0\", store_grace: 200ms}\n", red.addr)}
+	gates := []*gate{startGate(t, cfg), startGate(t, cfg)}
+	get := func(n int, job, path string) string {
+		t.Helper()
+		u, err := url.Parse(gates[n].proxy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		u.User = url.UserPassword("default+crawl+"+job, "x")
+		a := curlVia(t, u.String(), gates[n].ca, o.url(path))
+		if a.status == 0 {
+			t.Fatalf("%+v", a)
+		}
+		return a.header.Get("Crawlgate-Reason")
+	}
+	for n, want := range []string{"", "", "", "job-exhausted", "job-exhausted"} {
+		if code := get(n%2, "errand", fmt.Sprintf("/%d", n)); code != want {
+			t.Errorf("page %d: %q, want %q", n, code, want)
+		}
+	}
+	for n, g := range gates {
+		if r := g.cli(t, "jobs", "show", "errand", "--json"); r.code != 0 || !strings.Contains(r.out, `"pages":3`) || !strings.Contains(r.out, `"job-exhausted":2`) {
+			t.Errorf("gate %d: %+v", n, r)
+		}
+	}
+	if code := get(0, "signals", "/bound"); code != "" {
+		t.Fatal(code)
+	}
+	if code := get(1, "signals", "/bound"); code != "robots-signal" {
+		t.Errorf("the other gate: %q", code)
+	}
+	red.stop()
+	if code := get(1, "signals", "/away"); code != "overloaded" {
+		t.Errorf("without the store: %q", code)
+	}
+	red.start(t) // empty
+	within(t, 20*time.Second, "jobs go on", func() bool { return get(1, "signals", "/back") == "" })
+	if code := get(1, "errand", "/more"); code != "job-exhausted" {
+		t.Errorf("a store that came back empty gave a job new pages: %q", code)
+	}
+	if code := get(0, "signals", "/bound"); code != "robots-signal" {
+		t.Errorf("a store that came back empty forgot a signal: %q", code)
+	}
+}

@@ -35,6 +35,10 @@ func (a *app) readJobs(ctx context.Context) ([]proxy.Job, error) {
 		if err := c.get(ctx, "/jobs", &out); err != nil {
 			return nil, fail("%w", err)
 		}
+	} else if cfg.Redis.URL != "" {
+		if out, err = readRedisJobs(ctx, cfg); err != nil {
+			return nil, err
+		}
 	} else {
 		db, err := openState(cfg.StateDir)
 		if err != nil {

@@ -2,6 +2,9 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -11,16 +14,36 @@ import (
 	"crawlgate/configs"
 	"crawlgate/pacing"
 	"crawlgate/policy"
+	"crawlgate/proxy"
 )
 
-// redisLog keeps the client library quiet: what fails is told by the packages that asked.
-type redisLog struct{}
+// redisLog brings what the client library says of its connections into our log: one line in ten seconds, because a server
+// that is away makes it say the same at every attempt. What that means for requests is told by the packages that asked.
+type redisLog struct {
+	log *slog.Logger
 
-// Printf drops the message.
-func (redisLog) Printf(context.Context, string, ...any) {}
+	mu      sync.Mutex
+	last    time.Time
+	leftOut int
+}
+
+const redisLogEvery = 10 * time.Second
+
+// Printf logs a message, or counts it for the next line.
+func (r *redisLog) Printf(ctx context.Context, format string, v ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	if !r.last.IsZero() && now.Sub(r.last) < redisLogEvery {
+		r.leftOut++
+		return
+	}
+	r.log.WarnContext(ctx, "redis client", "message", fmt.Sprintf(format, v...), "left_out", r.leftOut)
+	r.last, r.leftOut = now, 0
+}
 
 // openRedis connects to the Redis that all instances share.
-func openRedis(cfg *configs.Config) (redis.UniversalClient, error) {
+func openRedis(cfg *configs.Config, log *slog.Logger) (redis.UniversalClient, error) {
 	opts, err := redis.ParseURL(cfg.Redis.URL)
 	if err != nil {
 		return nil, usage("redis.url: not a URL like redis://user:password@host:6379/0")
@@ -29,7 +52,7 @@ func openRedis(cfg *configs.Config) (redis.UniversalClient, error) {
 	opts.MaxRetries = -1 // a command that is sent twice would count as a lost lease; the pacer tries again itself
 	opts.DialerRetries = 1
 	opts.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	redis.SetLogger(redisLog{})
+	redis.SetLogger(&redisLog{log: log})
 	client := redis.NewClient(opts)
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -40,9 +63,9 @@ func openRedis(cfg *configs.Config) (redis.UniversalClient, error) {
 	return client, nil
 }
 
-// openShared keeps turns, the ledger and the identity locks in Redis, together with every other instance that uses it.
+// openShared keeps turns, the ledger, the identity locks, robots.txt and jobs in Redis, together with every other instance that uses it.
 func (i *instance) openShared(cfg *configs.Config) error {
-	client, err := openRedis(cfg)
+	client, err := openRedis(cfg, i.log)
 	if err != nil {
 		return err
 	}
@@ -53,7 +76,10 @@ func (i *instance) openShared(cfg *configs.Config) error {
 		return usage("redis.url: %w", err)
 	}
 	i.closers = append(i.closers, i.pacer.Close)
-	i.share = func(p *policy.Policy) { p.Share(policy.NewRedisShared(client)) }
+	i.jobs = proxy.NewRedisJobs(client)
+	i.share = func(p *policy.Policy) {
+		p.Share(policy.NewRedisShared(client), cfg.Redis.WhenDown == pacing.WhenDownLocal)
+	}
 	store := allowlist.NewRedisStore(client, longestLock(cfg))
 	if i.ledger, err = allowlist.NewLedger(store, i.log); err != nil {
 		return fail("redis.url: %w", err)
@@ -70,7 +96,7 @@ func (i *instance) openShared(cfg *configs.Config) error {
 
 // openRedisLedger is the shared ledger, for a command that runs beside no instance.
 func openRedisLedger(cfg *configs.Config) (*allowlist.Ledger, func() error, error) {
-	client, err := openRedis(cfg)
+	client, err := openRedis(cfg, slog.New(slog.DiscardHandler)) // what fails is the command's error
 	if err != nil {
 		return nil, nil, err
 	}
@@ -80,4 +106,18 @@ func openRedisLedger(cfg *configs.Config) (*allowlist.Ledger, func() error, erro
 		return nil, nil, fail("redis.url: %w", err)
 	}
 	return l, client.Close, nil
+}
+
+// readRedisJobs lists the shared jobs, for a command that runs beside no instance.
+func readRedisJobs(ctx context.Context, cfg *configs.Config) ([]proxy.Job, error) {
+	client, err := openRedis(cfg, slog.New(slog.DiscardHandler)) // as above
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	all, err := proxy.NewRedisJobs(client).List(ctx)
+	if err != nil {
+		return nil, fail("redis.url: %w", err)
+	}
+	return all, nil
 }

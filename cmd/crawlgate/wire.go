@@ -41,6 +41,7 @@ type instance struct {
 	clock   sign.Clock
 	archive *policy.Archive
 	share   func(*policy.Policy) // shares robots.txt through Redis; nil without it
+	jobs    proxy.SharedJobs     // nil without Redis
 	ca      atomic.Pointer[proxy.CA]
 	gate    *proxy.Gate
 
@@ -134,6 +135,7 @@ func openInstance(cfg *configs.Config, src *configs.Sources, log *slog.Logger) (
 	}
 	i.gate, err = proxy.New(proxy.Parts{
 		Log: log, Guard: dialer, Pacer: i.pacer, Signer: i.signer, List: i.list, Ledger: i.ledger, Locks: i.locks, Audit: i.audit, Clock: &i.clock, CA: ca, Jobs: jobs,
+		SharedJobs: i.jobs, JobsDown: cfg.Redis,
 		Policy: func(f policy.Fetcher) *policy.Policy {
 			p := policy.New(cfg.Robots, f, archive, log)
 			if i.share != nil {
