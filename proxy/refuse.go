@@ -279,6 +279,8 @@ func transportRefusal(err error) *refusal {
 		return &refusal{code: UpstreamTimeout, class: over.Limit, err: err}
 	case errors.As(err, &lost):
 		return &refusal{code: Overloaded, class: "lease_lost", retryAfter: time.Second, err: err}
+	case errors.Is(err, errSentOnce):
+		return &refusal{code: UpstreamFailed, class: "connection_lost", proxyError: "connection_terminated", err: err}
 	case errors.Is(err, errHeadTimeout):
 		return &refusal{code: UpstreamTimeout, class: "head_timeout", proxyError: "http_response_timeout", err: err}
 	case errors.As(err, &unknown), errors.As(err, &hostErr), errors.As(err, &invalid), errors.As(err, &verify):

@@ -119,7 +119,6 @@ func (x *exchange) fetchRobots(ctx context.Context, r policy.FetchRequest) (_ *p
 	x.cancel = cancel
 	out := (&http.Request{Method: http.MethodGet, URL: cloneURL(u), Host: u.Host, Header: h, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}).
 		WithContext(httptrace.WithClientTrace(rctx, x.wire.trace(nil)))
-	empty(out)
 	resp, no := x.send(out)
 	if no != nil {
 		return nil, no

@@ -63,10 +63,9 @@ func (x *exchange) dress(ctx context.Context) (*http.Request, *refusal) {
 		Method: r.Method, URL: cloneURL(x.url), Host: x.url.Host, Header: h,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 	}
-	empty(out)
 	if r.ContentLength != 0 && r.Body != nil && !x.empty {
 		up := &upload{r: r.Body, x: x, wire: x.wire, left: x.profile.Limits.RequestBody, in: r}
-		out.Body, out.ContentLength, out.TransferEncoding = up, r.ContentLength, nil
+		out.Body, out.ContentLength = up, r.ContentLength
 		if up.trailer = r.Trailer.Clone(); up.trailer != nil {
 			x.ev.Sig.Stripped += sign.Strip(up.trailer)
 			stripRequest(up.trailer)
@@ -132,6 +131,7 @@ func (x *exchange) send(out *http.Request) (*http.Response, *refusal) {
 		}
 	})
 	x.g.pace.begin(x)
+	x.wire.req, x.wire.stop = out, x.cancel
 	resp, err := x.g.upstream.roundTrip(out, x.wire)
 	x.wire.endHead()
 	headLate := !x.wire.headTimer.Stop()

@@ -111,6 +111,9 @@ func (u *upstream) roundTrip(r *http.Request, w *wireLog) (*http.Response, error
 	return resp, err
 }
 
+// errSentOnce ends a request that the Transport was about to send again.
+var errSentOnce = errors.New("the site refused the request after it was written")
+
 // noBody is an empty request body of a type of its own, without GetBody: http.NoBody (or nil) would let the Transport
 // send a request again by itself when a kept-alive connection died, and one turn must be one request on the wire.
 type noBody struct{}
@@ -121,10 +124,14 @@ func (noBody) Close() error             { return nil }
 // WriteTo keeps the Transport from taking a buffer of 32 KiB to copy nothing.
 func (noBody) WriteTo(io.Writer) (int64, error) { return 0, nil }
 
-// empty makes a request one without content. Methods that the Transport never repeats by itself get no body at all,
-// so that they carry Content-Length: 0; the others get noBody, and identity tells the Transport not to guess whether
-// there is something to read.
-func empty(r *http.Request) {
+// once keeps the Transport from repeating a request without content over HTTP/1.1. Methods that it never repeats by
+// itself keep no body at all, so that they carry Content-Length: 0; the others get noBody, and identity tells the
+// Transport not to guess whether there is something to read. It is called when the connection is known, since over
+// HTTP/2 any body at all costs an empty DATA frame, which browsers never send and some sites refuse (golang/go#53894).
+func once(r *http.Request) {
+	if r.Body != nil {
+		return
+	}
 	switch r.Method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
 	default:
@@ -171,8 +178,10 @@ type wireLog struct {
 	upload   atomic.Pointer[uploadError] // why the request's body could not be read
 	// headTimer ends the wait for the answer's head; an upload that moves sets it forward.
 	headTimer *time.Timer
-	out       atomic.Int64 // body bytes sent
-	in        atomic.Int64 // body bytes received
+	req       *http.Request // as it leaves
+	stop      func(error)   // ends it
+	out       atomic.Int64  // body bytes sent
+	in        atomic.Int64  // body bytes received
 }
 
 func (w *wireLog) trace(early func(int, http.Header)) *httptrace.ClientTrace {
@@ -183,6 +192,14 @@ func (w *wireLog) trace(early func(int, http.Header)) *httptrace.ClientTrace {
 			t, secure := c.(*tls.Conn)
 			if secure {
 				c = t.NetConn()
+			}
+			// The Transport calls this from the goroutine that then writes the request, and before it does.
+			if !secure || t.ConnectionState().NegotiatedProtocol != "h2" {
+				once(w.req)
+			} else if w.sent() {
+				// A stream or connection that the site refused: what has been written is not written again. The
+				// Transport looks at the context before it writes.
+				w.stop(errSentOnce)
 			}
 			w.mu.Lock()
 			defer w.mu.Unlock()
