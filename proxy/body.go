@@ -54,6 +54,11 @@ func noBodyStatus(method string, status int) bool {
 	return method == http.MethodHead || status == http.StatusNoContent || status == http.StatusNotModified || status < 200
 }
 
+// eventStream tells whether an answer is a stream of events, which stays open while nothing happens.
+func eventStream(h http.Header) bool {
+	return strings.HasPrefix(strings.ToLower(h.Get("Content-Type")), "text/event-stream")
+}
+
 func htmlType(ct string) bool {
 	ct, _, _ = strings.Cut(ct, ";")
 	ct = strings.ToLower(strings.TrimSpace(ct))
@@ -321,7 +326,7 @@ type watcher struct {
 func (b *body) watch(rc *http.ResponseController) *watcher {
 	w := &watcher{}
 	stall := b.x.rules.Server.StallTimeout
-	if strings.HasPrefix(strings.ToLower(b.resp.Header.Get("Content-Type")), "text/event-stream") {
+	if eventStream(b.resp.Header) {
 		stall = b.x.rules.Server.StreamIdle
 	}
 	seen := int64(0)

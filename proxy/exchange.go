@@ -237,6 +237,9 @@ func (x *exchange) record() {
 func (x *exchange) release() {
 	x.released.Do(func() {
 		x.g.pace.ended(x)
+		if x.wire != nil {
+			x.g.upstream.ended(x.wire)
+		}
 		x.settleJob()
 		if x.turn != nil {
 			x.turn.Done(x.outcome)

@@ -21,18 +21,22 @@ type h2Site struct {
 	frames []string // those of streams, as they arrived
 	heads  int      // requests
 	conns  int      // connections
+	most   int      // connections at once
+	open   int
 }
 
 // h2Peer is one connection of such a site.
 type h2Peer struct {
 	*http2.Framer
-	site *h2Site
-	enc  *hpack.Encoder
-	buf  strings.Builder
+	mu  sync.Mutex // of the writes
+	enc *hpack.Encoder
+	buf strings.Builder
 }
 
 // head answers a stream with a status and fields.
 func (p *h2Peer) head(stream uint32, end bool, fields ...string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.buf.Reset()
 	for i := 0; i+1 < len(fields); i += 2 {
 		_ = p.enc.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]})
@@ -46,12 +50,19 @@ func (r *rig) h2Site(name string, settings []http2.Setting, on func(p *h2Peer, n
 	s.origin = r.rawTLS(name, []string{"h2"}, func(c *tls.Conn) {
 		s.mu.Lock()
 		s.conns++
+		s.open++
+		s.most = max(s.most, s.open)
 		s.mu.Unlock()
+		defer func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.open--
+		}()
 		preface := make([]byte, len(http2.ClientPreface))
 		if _, err := io.ReadFull(c, preface); err != nil {
 			return
 		}
-		p := &h2Peer{Framer: http2.NewFramer(c, c), site: s}
+		p := &h2Peer{Framer: http2.NewFramer(c, c)}
 		p.enc = hpack.NewEncoder(&p.buf)
 		p.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 		_ = p.WriteSettings(settings...)
@@ -64,11 +75,15 @@ func (r *rig) h2Site(name string, settings []http2.Setting, on func(p *h2Peer, n
 			switch fr := fr.(type) {
 			case *http2.SettingsFrame:
 				if !fr.IsAck() {
+					p.mu.Lock()
 					_ = p.WriteSettingsAck()
+					p.mu.Unlock()
 				}
 			case *http2.PingFrame:
 				if !fr.IsAck() {
+					p.mu.Lock()
 					_ = p.WritePing(true, fr.Data)
+					p.mu.Unlock()
 				}
 			case *http2.MetaHeadersFrame:
 				s.mu.Lock()

@@ -279,6 +279,9 @@ func transportRefusal(err error) *refusal {
 		return &refusal{code: UpstreamTimeout, class: over.Limit, err: err}
 	case errors.As(err, &lost):
 		return &refusal{code: Overloaded, class: "lease_lost", retryAfter: time.Second, err: err}
+	case errors.Is(err, errSiteFull):
+		return &refusal{code: Overloaded, class: "host_connections", retryAfter: 5 * time.Second, err: err,
+			detail: "All connections that may be open to this host are taken (limits.connections). Wait as Retry-After says, or have the limit raised."}
 	case errors.Is(err, errSentOnce):
 		return &refusal{code: UpstreamFailed, class: "connection_lost", proxyError: "connection_terminated", err: err}
 	case errors.Is(err, errHeadTimeout):

@@ -132,6 +132,33 @@ type origin struct {
 	mu    sync.Mutex
 	seen  []*http.Request // requests as they arrived, robots.txt apart
 	robot int             // fetches of robots.txt
+	conns counted
+}
+
+// counted are the connections of a site.
+type counted struct {
+	mu               sync.Mutex
+	open, most, made int
+}
+
+func (c *counted) watch(_ net.Conn, s http.ConnState) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch s {
+	case http.StateNew:
+		c.open++
+		c.made++
+		c.most = max(c.most, c.open)
+	case http.StateClosed, http.StateHijacked:
+		c.open--
+	}
+}
+
+// get tells how many there were at once, and in all.
+func (c *counted) get() (most, made int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.most, c.made
 }
 
 // url is a URL of the site.
@@ -168,7 +195,7 @@ func (r *rig) originOf(name string, protos []string, robots string, h http.Handl
 	o := &origin{name: name, port: l.Addr().(*net.TCPAddr).Port}
 	r.hosts = append(r.hosts, "127.0.0.1 "+name)
 	r.ports = append(r.ports, o.port)
-	o.srv = &http.Server{ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0), Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	o.srv = &http.Server{ConnState: o.conns.watch, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0), Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.URL.Path == "/robots.txt" {
 			o.mu.Lock()
 			o.robot++

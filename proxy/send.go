@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"net/http/httptrace"
 	"net/textproto"
 	"net/url"
 	"strconv"
@@ -72,7 +71,7 @@ func (x *exchange) dress(ctx context.Context) (*http.Request, *refusal) {
 			out.Trailer = up.trailer
 		}
 	}
-	return out.WithContext(httptrace.WithClientTrace(rctx, x.wire.trace(x.early))), nil
+	return out.WithContext(x.wire.on(rctx, x.early)), nil
 }
 
 // sign signs the request or notes why it is not signed. A failure to sign refuses it: never unsigned instead.
@@ -131,7 +130,8 @@ func (x *exchange) send(out *http.Request) (*http.Response, *refusal) {
 		}
 	})
 	x.g.pace.begin(x)
-	x.wire.req, x.wire.stop = out, x.cancel
+	x.wire.req, x.wire.stop, x.wire.gone = out, x.cancel, out.Context().Done()
+	x.wire.to, x.wire.limit, x.wire.bare = siteOf(out.URL, isWebSocket(out.Header)), x.profile.connections(), out.Body == nil
 	resp, err := x.g.upstream.roundTrip(out, x.wire)
 	x.wire.endHead()
 	headLate := !x.wire.headTimer.Stop()
@@ -140,11 +140,14 @@ func (x *exchange) send(out *http.Request) (*http.Response, *refusal) {
 		err = context.Cause(out.Context())
 	}
 	if err != nil {
-		if cause := context.Cause(out.Context()); cause != nil && errors.Is(err, context.Canceled) {
+		if cause := context.Cause(out.Context()); cause != nil && (errors.Is(err, context.Canceled) || errors.Is(err, errNotWanted)) {
 			err = cause
 		}
 		if up := x.wire.upload.Load(); up != nil {
 			err = up // a read of the body that failed cancels the request too, and is why
+		}
+		if errors.Is(err, errHeadTimeout) && x.g.upstream.waited(x.wire) {
+			err = errSiteFull
 		}
 		no := refusalFor(err)
 		x.outcome.Err = err
@@ -192,6 +195,10 @@ func (x *exchange) admit(resp *http.Response) (*http.Response, *refusal) {
 		resp.Body.Close()
 		return nil, &refusal{code: ResponseTooLarge, class: "size", detail: "The answer has " + strconv.FormatInt(resp.ContentLength, 10) +
 			" bytes and the profile " + x.profile.Name + " takes " + strconv.FormatInt(limit, 10) + " (limits.response_body). Have the limit raised if the file is wanted."}
+	}
+	if eventStream(h) && !x.wire.stays() {
+		resp.Body.Close()
+		return nil, refusalFor(errSiteFull)
 	}
 	accept := h["Sec-Websocket-Accept"]
 	stripAnswer(h)

@@ -23,7 +23,7 @@ const (
 	answerHeadBytes  = 256 << 10
 	handshakeTimeout = 10 * time.Second
 	idleConns        = 1024
-	idleConnsHost    = 16
+	idleConnsHost    = 16 // or as many as there may be
 	// dialsPerTransport bounds a Transport's life: it keeps an entry for each host it ever dialled
 	// (golang/go#33849), and a crawl visits millions.
 	dialsPerTransport = 20_000
@@ -36,15 +36,17 @@ type upstream struct {
 	rules *Rules
 	roots *x509.CertPool
 	cur   atomic.Pointer[generation]
+	conns *conns
 }
 
 type generation struct {
 	tr    *http.Transport
 	dials atomic.Int64
+	old   atomic.Bool // replaced
 }
 
 func newUpstream(dialer func() *guard.Dialer, r *Rules) (*upstream, error) {
-	u := &upstream{dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+	u := &upstream{conns: newConns(), dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
 		return dialer().DialContext(ctx, network, addr)
 	}}
 	return u, u.reload(r)
@@ -75,26 +77,21 @@ func (u *upstream) replace(old *generation) {
 	}
 	g := &generation{}
 	g.tr = &http.Transport{
-		Proxy: nil, // never from the environment
-		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			c, err := u.dial(ctx, network, addr)
-			if err != nil {
-				return nil, err
-			}
-			return &originConn{Conn: c}, nil
-		},
+		Proxy:                  nil, // never from the environment
+		DialContext:            u.dialSeated,
 		TLSClientConfig:        &tls.Config{RootCAs: u.roots, MinVersion: tls.VersionTLS12, ClientSessionCache: tls.NewLRUClientSessionCache(512)},
 		TLSHandshakeTimeout:    handshakeTimeout,
 		DisableCompression:     true, // bodies pass as they come
 		ForceAttemptHTTP2:      true,
 		MaxIdleConns:           idleConns,
-		MaxIdleConnsPerHost:    idleConnsHost,
+		MaxIdleConnsPerHost:    u.rules.idleConns(),
 		IdleConnTimeout:        u.rules.Server.UpstreamIdle,
 		MaxResponseHeaderBytes: answerHeadBytes,
 		ReadBufferSize:         8 << 10,
 	}
 	u.cur.Store(g)
 	if old != nil {
+		old.old.Store(true)
 		old.tr.CloseIdleConnections()
 	}
 }
@@ -104,7 +101,11 @@ func (u *upstream) close() { u.cur.Load().tr.CloseIdleConnections() }
 // roundTrip sends one request, once. It follows no redirect and repeats nothing.
 func (u *upstream) roundTrip(r *http.Request, w *wireLog) (*http.Response, error) {
 	g := u.cur.Load()
+	w.gen = g
 	resp, err := g.tr.RoundTrip(r)
+	for errors.Is(err, errLookAgain) && r.Context().Err() == nil {
+		resp, err = g.tr.RoundTrip(r) // nothing was sent: it waited for a connection
+	}
 	if !w.reused.Load() && g.dials.Add(1) == dialsPerTransport {
 		u.replace(g)
 	}
@@ -146,7 +147,17 @@ func once(r *http.Request) {
 // close_notify for a clean one, and a body that only the end ends cannot then be told from a cut one.
 type originConn struct {
 	net.Conn
+	seat  *seat // nil: not counted
 	ended atomic.Bool
+}
+
+// Close gives the seat to the next.
+func (c *originConn) Close() error {
+	err := c.Conn.Close()
+	if c.seat != nil {
+		c.seat.leave()
+	}
+	return err
 }
 
 func (c *originConn) Read(p []byte) (int, error) {
@@ -168,6 +179,10 @@ type wireLog struct {
 	wrote    bool        // the request's head was written
 	answered bool        // an answer came, so it was written; HTTP/2 tells of the writing late
 	secure   *originConn // under TLS
+	seat     *seat       // of the connection
+	h2       bool
+	has      bool          // a connection was there
+	queued   chan struct{} // closed when one is, for a dial that waits
 	remote   netip.AddrPort
 	resolved []netip.Addr
 	except   string
@@ -178,14 +193,30 @@ type wireLog struct {
 	upload   atomic.Pointer[uploadError] // why the request's body could not be read
 	// headTimer ends the wait for the answer's head; an upload that moves sets it forward.
 	headTimer *time.Timer
-	req       *http.Request // as it leaves
-	stop      func(error)   // ends it
-	out       atomic.Int64  // body bytes sent
-	in        atomic.Int64  // body bytes received
+	req       *http.Request   // as it leaves
+	stop      func(error)     // ends it
+	gone      <-chan struct{} // closed when it has ended
+	bare      bool            // it has no content
+	gen       *generation
+	to        site
+	limit     int                  // of connections to the site; 0: none
+	dialling  atomic.Pointer[seat] // of the connection it made
+	out       atomic.Int64         // body bytes sent
+	in        atomic.Int64         // body bytes received
 }
 
 func (w *wireLog) trace(early func(int, http.Header)) *httptrace.ClientTrace {
 	return &httptrace.ClientTrace{
+		GetConn: func(string) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.has = false
+		},
+		PutIdleConn: func(error) {
+			if w.gen.old.Load() {
+				w.gen.tr.CloseIdleConnections() // nobody would use it any more, and it holds a seat
+			}
+		},
 		GotConn: func(i httptrace.GotConnInfo) {
 			w.reused.Store(i.Reused)
 			c := i.Conn
@@ -194,7 +225,8 @@ func (w *wireLog) trace(early func(int, http.Header)) *httptrace.ClientTrace {
 				c = t.NetConn()
 			}
 			// The Transport calls this from the goroutine that then writes the request, and before it does.
-			if !secure || t.ConnectionState().NegotiatedProtocol != "h2" {
+			h2 := secure && t.ConnectionState().NegotiatedProtocol == "h2"
+			if !h2 {
 				once(w.req)
 			} else if w.sent() {
 				// A stream or connection that the site refused: what has been written is not written again. The
@@ -203,8 +235,13 @@ func (w *wireLog) trace(early func(int, http.Header)) *httptrace.ClientTrace {
 			}
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.got = time.Now()
+			w.got, w.h2, w.has = time.Now(), h2, true
+			if w.queued != nil {
+				close(w.queued)
+				w.queued = nil
+			}
 			if oc, ok := c.(*originConn); ok {
+				w.seat = oc.seat
 				if secure {
 					w.secure = oc
 				}
@@ -219,8 +256,34 @@ func (w *wireLog) trace(early func(int, http.Header)) *httptrace.ClientTrace {
 			defer w.mu.Unlock()
 			w.wrote = true
 		},
+		TLSHandshakeDone: func(cs tls.ConnectionState, err error) {
+			if st := w.dialling.Load(); st != nil && err == nil {
+				st.speaks(cs.NegotiatedProtocol == "h2")
+			}
+		},
 		Got1xxResponse: w.earlyHint(early),
 	}
+}
+
+// on makes the context of a request that leaves: what happens to it on the wire is noted in w.
+func (w *wireLog) on(ctx context.Context, early func(int, http.Header)) context.Context {
+	return context.WithValue(httptrace.WithClientTrace(ctx, w.trace(early)), wireKey{}, w)
+}
+
+// served is closed once the request has a connection.
+func (w *wireLog) served() <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c := w.queued
+	if c == nil {
+		c = make(chan struct{})
+		if w.has {
+			close(c)
+		} else {
+			w.queued = c
+		}
+	}
+	return c
 }
 
 // maxHints bounds the 1xx answers before a head: the transport sets no limit of its own when they are passed on.
