@@ -29,7 +29,7 @@ type body struct {
 	limit  int64
 	left   int64 // of a known length; -1 when unknown
 
-	ended bool // what reads along has ended
+	ended atomic.Bool // what reads along has ended
 
 	moved atomic.Int64 // bumped at each progress
 	err   error
@@ -99,10 +99,9 @@ func (b *body) endTaps() {
 		_ = b.links.Close()
 		b.links = nil
 	}
-	if b.index == nil || b.ended {
+	if b.index == nil || b.ended.Swap(true) {
 		return
 	}
-	b.ended = true
 	_ = b.index.Close()
 	b.x.ev.Indexing = b.index.directives()
 	if b.x.ev.Indexing == "" && b.unread {
@@ -116,6 +115,11 @@ func (b *body) directives() string {
 		return ""
 	}
 	return b.index.directives()
+}
+
+// learning tells whether the page may still say more of itself than its head will.
+func (b *body) learning() bool {
+	return b.index != nil && !b.unread && !b.ended.Load() && b.directives() != "noindex, nofollow"
 }
 
 // finish notes how the body ended and records the event; the turn is given back by Close.

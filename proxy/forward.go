@@ -13,6 +13,8 @@ import (
 
 var errCtxCanceled = context.Canceled
 
+const indexingField = "Crawlgate-Indexing"
+
 // forward serves one request on either side: it runs the path and writes what the path answered.
 func (g *Gate) forward(w http.ResponseWriter, r *http.Request, t *tunnel) {
 	in := &inbound{r: r, tunnel: t}
@@ -46,12 +48,21 @@ func (g *Gate) forward(w http.ResponseWriter, r *http.Request, t *tunnel) {
 		w.Header()["Connection"] = []string{"close"}
 	}
 	var said string // of the page's directives, with the head
+	takesTrailers := hasToken(r.Header["Te"], "trailers") && r.ProtoAtLeast(1, 1)
 	head := func() {
 		maps.Copy(w.Header(), resp.Header)
 		if said = b.directives(); said != "" {
-			w.Header()["Crawlgate-Indexing"] = []string{said}
+			w.Header()[indexingField] = []string{said}
 		}
 		announce(w.Header(), resp.Trailer)
+		if takesTrailers && b.learning() {
+			w.Header().Add("Trailer", indexingField)
+			if r.ProtoMajor == 1 {
+				// Only a chunked message has trailers there, and the fetcher asked for them (RFC 9112 7.1.2). The body
+				// is not touched, and one that breaks off lacks its last chunk.
+				w.Header().Del("Content-Length")
+			}
+		}
 		w.WriteHeader(resp.StatusCode)
 	}
 	if instead := b.copyTo(w, head); instead != nil {
@@ -59,8 +70,9 @@ func (g *Gate) forward(w http.ResponseWriter, r *http.Request, t *tunnel) {
 		return
 	}
 	sendTrailers(w, resp.Trailer)
-	if late := b.directives(); late != said && hasToken(r.Header["Te"], "trailers") {
-		w.Header()[http.TrailerPrefix+"Crawlgate-Indexing"] = []string{late}
+	delete(w.Header(), indexingField) // of the head: what is there now goes out as a trailer
+	if late := b.directives(); late != said && takesTrailers {
+		w.Header()[indexingField] = []string{late}
 	}
 }
 
