@@ -103,14 +103,28 @@ func (c *answerConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// bareLine is the status and text of an answer that the server makes by itself, or "".
+func bareLine(p []byte) string {
+	if len(p) >= bareMaximum || !bytes.HasPrefix(p, []byte("HTTP/1.")) || len(p) < len("HTTP/1.1 400") {
+		return ""
+	}
+	if i := bytes.Index(p, bareFields); i > 0 && bytes.IndexByte(p[:i], '\r') < 0 && bytes.HasPrefix(p, barePrefix) {
+		return string(p[len(barePrefix):i])
+	}
+	// An expectation it does not know is refused before any handler too, by an answer that has a Date.
+	if rest := p[len(barePrefix):]; bytes.HasPrefix(rest, []byte("417 ")) && !bytes.Contains(p, []byte("\r\nCrawlgate-Request-Id: ")) {
+		line, _, _ := bytes.Cut(rest, []byte("\r"))
+		return string(line)
+	}
+	return ""
+}
+
 func (c *answerConn) Write(p []byte) (int, error) {
-	if len(p) < bareMaximum && bytes.HasPrefix(p, barePrefix) {
-		if i := bytes.Index(p, bareFields); i > 0 && bytes.IndexByte(p[:i], '\r') < 0 && len(p) > 12 {
-			if _, err := c.Conn.Write(c.gate.answerMalformed(c, string(p[9:i]))); err != nil {
-				return 0, err
-			}
-			return len(p), nil
+	if line := bareLine(p); line != "" {
+		if _, err := c.Conn.Write(c.gate.answerMalformed(c, line)); err != nil {
+			return 0, err
 		}
+		return len(p), nil
 	}
 	// A fetcher that does not read must not hold a goroutine for ever. Every write of every tunnel ends here too.
 	if d := c.stall.Load(); d == writesNothing {
@@ -183,6 +197,8 @@ func (g *Gate) answerMalformed(c *answerConn, line string) []byte {
 		if strings.Contains(text, "malformed Host") {
 			class = "host_malformed"
 		}
+	case "417":
+		code, class = http.StatusExpectationFailed, "request_expect"
 	case "431":
 		code, class = http.StatusRequestHeaderFieldsTooLarge, "header_too_large"
 	case "501":
