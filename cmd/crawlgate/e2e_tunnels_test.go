@@ -2,10 +2,12 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"crypto/tls"
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"strconv"
@@ -13,11 +15,9 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"golang.org/x/net/http2"
 )
 
-// The figures of docs/performance.md: go test ./cmd/crawlgate -run TestIdleTunnels -v -tunnels 10000
+// The figures of docs/performance.md: go test ./cmd/crawlgate -run TestIdleTunnels -v -tunnels 10000 -active 1000
 var (
 	idleTunnels   = flag.Int("tunnels", 500, "idle tunnels to open")
 	activeTunnels = flag.Int("active", 200, "tunnels with an answer under way to open")
@@ -54,7 +54,8 @@ func TestIdleTunnels(t *testing.T) {
 		name   string
 		proto  string
 		active bool
-	}{{"idle over HTTP/1.1", "http/1.1", false}, {"idle over HTTP/2", "h2", false}, {"active over HTTP/1.1", "http/1.1", true}} {
+		limit  float64 // KiB resident for each, with the collector's headroom, where there are many
+	}{{"idle over HTTP/1.1", "http/1.1", false, 45}, {"idle over HTTP/2", "h2", false, 60}, {"active over HTTP/1.1", "http/1.1", true, 120}} {
 		t.Run(c.name, func(t *testing.T) {
 			release := make(chan struct{})
 			o := newOrigin(t, tlsH2, func(o *origin) {
@@ -134,7 +135,7 @@ func TestIdleTunnels(t *testing.T) {
 			if files > filesBefore+n+6 {
 				t.Errorf("%d open files for %d tunnels", files-filesBefore, n)
 			}
-			if limit := map[bool]float64{false: 45, true: 120}[c.active]; n >= 5000 && !raceEnabled && each > limit {
+			if n >= 1000 && !raceEnabled && each > c.limit {
 				t.Errorf("%.1f KiB for each tunnel", each)
 			}
 			close(release)
@@ -160,21 +161,14 @@ func TestIdleTunnels(t *testing.T) {
 
 // getH2 fetches once over HTTP/2 and leaves the connection open.
 func getH2(conn *tls.Conn, url string) error {
-	cc, err := (&http2.Transport{DisableCompression: true}).NewClientConn(conn)
-	if err != nil {
-		return err
-	}
-	req, err := http.NewRequest(http.MethodGet, url, nil)
-	if err != nil {
-		return err
-	}
-	resp, err := cc.RoundTrip(req)
+	tr := &http.Transport{ForceAttemptHTTP2: true, DialTLSContext: func(context.Context, string, string) (net.Conn, error) { return conn, nil }}
+	resp, err := (&http.Client{Transport: tr}).Get(url)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode != 200 {
-		return fmt.Errorf("status %d", resp.StatusCode)
+	if resp.StatusCode != 200 || resp.ProtoMajor != 2 {
+		return fmt.Errorf("status %d by %s", resp.StatusCode, resp.Proto)
 	}
 	_, err = io.Copy(io.Discard, resp.Body)
 	return err
