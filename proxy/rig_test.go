@@ -75,6 +75,7 @@ type rigOptions struct {
 	rules   func(*Rules)
 	clients []allowlist.ClientConfig
 	audit   func(*audit.Config)
+	pacing  func(*pacing.Config)
 	agents  []sign.Agent
 	guard   func(*guard.Config)
 	dial    func(network, addr string) (net.Conn, error) // after the checks of the guard, in place of the socket
@@ -268,7 +269,11 @@ func (r *rig) start(o rigOptions) *rig {
 	var err error
 	r.guard, err = guard.New(gc, log)
 	must(t, err)
-	r.pacer, err = pacing.New(pacing.Defaults(), nil, log)
+	pc := pacing.Defaults()
+	if o.pacing != nil {
+		o.pacing(&pc)
+	}
+	r.pacer, err = pacing.New(pc, nil, log)
 	must(t, err)
 	ac := audit.Defaults()
 	if o.audit != nil {

@@ -55,6 +55,7 @@ func (x *exchange) dress(ctx context.Context) (*http.Request, *refusal) {
 	x.cancel = cancel
 	if x.turn != nil {
 		stop := context.AfterFunc(x.turn.Context(), func() { cancel(context.Cause(x.turn.Context())) })
+		x.detach = stop
 		prev := x.cancel
 		x.cancel = func(err error) { stop(); prev(err) }
 	}
@@ -196,9 +197,12 @@ func (x *exchange) admit(resp *http.Response) (*http.Response, *refusal) {
 		return nil, &refusal{code: ResponseTooLarge, class: "size", detail: "The answer has " + strconv.FormatInt(resp.ContentLength, 10) +
 			" bytes and the profile " + x.profile.Name + " takes " + strconv.FormatInt(limit, 10) + " (limits.response_body). Have the limit raised if the file is wanted."}
 	}
-	if eventStream(h) && !x.wire.stays() {
-		resp.Body.Close()
-		return nil, refusalFor(errSiteFull)
+	if eventStream(h) {
+		if !x.wire.stays() {
+			resp.Body.Close()
+			return nil, refusalFor(errSiteFull)
+		}
+		x.endTurn() // it may stay open for hours; nothing is asked of the site meanwhile
 	}
 	accept := h["Sec-Websocket-Accept"]
 	stripAnswer(h)
@@ -267,11 +271,15 @@ func (x *exchange) redirected(resp *http.Response) {
 	x.g.list.ObserveRedirect(x.request, x.admitted, u)
 }
 
-// endTurn gives the turn back before the exchange ends.
+// endTurn gives the turn back before the exchange ends, which goes on without it: the turn's end does not cut it.
 func (x *exchange) endTurn() {
-	if x.turn != nil {
-		x.turn.Done(x.outcome)
+	if x.turn == nil || x.turnOver {
+		return
 	}
+	x.turnOver = true
+	x.detach()
+	x.g.pace.ended(x)
+	x.turn.Done(x.outcome)
 }
 
 // retryAfterSeconds reads Retry-After; a date counts from the answer's own Date, as it does for the turns.

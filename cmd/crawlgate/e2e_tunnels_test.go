@@ -19,8 +19,8 @@ import (
 
 // The figures of docs/performance.md: go test ./cmd/crawlgate -run TestIdleTunnels -v -tunnels 10000 -active 1000
 var (
-	idleTunnels   = flag.Int("tunnels", 500, "idle tunnels to open")
-	activeTunnels = flag.Int("active", 200, "tunnels with an answer under way to open")
+	idleTunnels   = flag.Int("tunnels", 200, "idle tunnels to open")
+	activeTunnels = flag.Int("active", 100, "tunnels with an answer under way to open")
 )
 
 // footprint is a process's resident memory in bytes, and its open files.
@@ -98,7 +98,7 @@ func TestIdleTunnels(t *testing.T) {
 				return conn, br, err
 			}
 			// What a first tunnel needs once is not counted: code, certificates, buffers.
-			warm := *activeTunnels / 20
+			warm := *idleTunnels / 20
 			readers := make([]*bufio.Reader, warm+n)
 			open := func(from, to int) {
 				var wg sync.WaitGroup
