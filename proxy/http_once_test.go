@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/net/http2"
@@ -231,5 +232,38 @@ func TestHTTPContentFramesOfRobots(t *testing.T) {
 	r.get(r.client(true), s.url("https", "/"))
 	if diff := cmp.Diff([]string{"HEADERS GET end=true", "HEADERS GET end=true"}, s.seenFrames()); diff != "" {
 		t.Errorf("frames of robots.txt and the page (-want +got):\n%s", diff)
+	}
+}
+
+// A site that falls silent on its one HTTP/2 connection is not asked on it for ever: the connection is tested by a ping and
+// left, and the next request goes out on a new one.
+func TestHTTPSilentHTTP2Connection(t *testing.T) {
+	r := newRig(t)
+	hold := make(chan struct{})
+	defer close(hold)
+	s := r.h2Site("silent.test", nil, func(p *h2Peer, n int, fr *http2.MetaHeadersFrame) {
+		if n == 2 {
+			<-hold // reads and answers nothing any more, not even a ping
+			return
+		}
+		p.head(fr.StreamID, true, ":status", "204")
+	})
+	r.start(rigOptions{rules: func(ru *Rules) { ignoring(ru); ru.Default.Limits.Timeout = 5 * time.Second }})
+	u := r.gate.upstream
+	u.ping = http.HTTP2Config{SendPingTimeout: 200 * time.Millisecond, PingTimeout: 200 * time.Millisecond}
+	u.replace(u.cur.Load())
+	c := r.client(true)
+	for i, want := range []int{204, 502, 204} {
+		resp, _ := r.get(c, s.url("https", "/"))
+		if resp.StatusCode != want {
+			t.Errorf("request %d: %d, want %d", i+1, resp.StatusCode, want)
+		}
+		ev := r.eventOf(resp.Header.Get("Crawlgate-Request-Id"))
+		if want == 502 && (ev.Reason != string(UpstreamFailed) || ev.Class != "connection_lost") {
+			t.Errorf("event %s %s", ev.Reason, ev.Class)
+		}
+	}
+	if heads, conns := s.count(); heads != 3 || conns != 2 {
+		t.Errorf("%d requests on %d connections", heads, conns)
 	}
 }

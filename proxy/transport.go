@@ -24,6 +24,10 @@ const (
 	handshakeTimeout = 10 * time.Second
 	idleConns        = 1024
 	idleConnsHost    = 16 // or as many as there may be
+	// An HTTP/2 connection whose site is gone without a word would take every request to it until TCP gives up, which
+	// is a quarter of an hour: one that brought nothing for pingAfter is asked, and left when it does not answer.
+	pingAfter    = 15 * time.Second
+	pingPatience = 10 * time.Second
 	// dialsPerTransport bounds a Transport's life: it keeps an entry for each host it ever dialled
 	// (golang/go#33849), and a crawl visits millions.
 	dialsPerTransport = 20_000
@@ -37,6 +41,7 @@ type upstream struct {
 	roots *x509.CertPool
 	cur   atomic.Pointer[generation]
 	conns *conns
+	ping  http.HTTP2Config
 }
 
 type generation struct {
@@ -46,7 +51,7 @@ type generation struct {
 }
 
 func newUpstream(dialer func() *guard.Dialer, r *Rules) (*upstream, error) {
-	u := &upstream{conns: newConns(), dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+	u := &upstream{conns: newConns(), ping: http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingPatience}, dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
 		return dialer().DialContext(ctx, network, addr)
 	}}
 	return u, u.reload(r)
@@ -83,6 +88,7 @@ func (u *upstream) replace(old *generation) {
 		TLSHandshakeTimeout:    handshakeTimeout,
 		DisableCompression:     true, // bodies pass as they come
 		ForceAttemptHTTP2:      true,
+		HTTP2:                  &u.ping,
 		MaxIdleConns:           idleConns,
 		MaxIdleConnsPerHost:    u.rules.idleConns(),
 		IdleConnTimeout:        u.rules.Server.UpstreamIdle,
