@@ -189,6 +189,7 @@ func (c *conns) lookAgain(to site) {
 		}
 		return wt.again
 	})
+	c.tidy(to, s)
 }
 
 // full tells whether a request could get no connection because others have them all.
@@ -204,8 +205,8 @@ func (c *conns) full(to site, limit int) bool {
 func (st *seat) speaks(h2 bool) {
 	st.c.mu.Lock()
 	defer st.c.mu.Unlock()
-	s := st.c.at(st.of)
-	if s.first != st {
+	s := st.c.sites[st.of]
+	if s == nil || s.first != st {
 		return
 	}
 	if s.first = nil; !h2 {
@@ -310,6 +311,9 @@ func (u *upstream) ended(w *wireLog) {
 	w.mu.Lock()
 	h2, st := w.h2, w.seat
 	w.mu.Unlock()
+	if w.gen != nil && w.gen.old.Load() {
+		w.gen.tr.CloseIdleConnections() // as when a connection over HTTP/1.1 falls idle
+	}
 	switch {
 	case h2:
 		u.conns.lookAgain(w.to)

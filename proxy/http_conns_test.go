@@ -459,26 +459,30 @@ func TestHTTPConnectionsThatFail(t *testing.T) {
 
 // A reload swaps the transport: connections of the old one hold no seat once they are idle.
 func TestHTTPConnectionsOverAReload(t *testing.T) {
-	r := newRig(t)
-	f := newInFlight()
-	o := r.originOf("site.test", []string{"http/1.1"}, "", f.ServeHTTP)
-	r.start(bounded(1, 3*time.Second))
-	c := r.client(false)
-	var wg sync.WaitGroup
-	wg.Go(func() { _, _ = fetch(t.Context(), c, "GET", o.url("https", "/held"), nil) })
-	f.await(t, 1)
-	must(t, r.gate.Reload(r.rules, r.guard))
-	wg.Go(func() {
-		if resp, err := fetch(t.Context(), c, "GET", o.url("https", "/next"), nil); err != nil || resp.StatusCode != 200 {
-			t.Errorf("after the reload: %v %v", resp, err)
-		}
-	})
-	if got := settled(0, func() int { return 1 - int(r.gate.upstream.conns.waiting.Load()) }); got != 0 {
-		t.Error("the request after the reload does not wait")
+	for _, protos := range [][]string{{"http/1.1"}, {"h2", "http/1.1"}} {
+		t.Run(protos[0], func(t *testing.T) {
+			r := newRig(t)
+			f := newInFlight()
+			o := r.originOf("site.test", protos, "", f.ServeHTTP)
+			r.start(bounded(1, 3*time.Second))
+			c := r.client(false)
+			var wg sync.WaitGroup
+			wg.Go(func() { _, _ = fetch(t.Context(), c, "GET", o.url("https", "/held"), nil) })
+			f.await(t, 1)
+			must(t, r.gate.Reload(r.rules, r.guard))
+			wg.Go(func() {
+				if resp, err := fetch(t.Context(), c, "GET", o.url("https", "/next"), nil); err != nil || resp.StatusCode != 200 {
+					t.Errorf("after the reload: %v %v", resp, err)
+				}
+			})
+			if got := settled(0, func() int { return 1 - int(r.gate.upstream.conns.waiting.Load()) }); got != 0 {
+				t.Error("the request after the reload does not wait")
+			}
+			close(f.release)
+			wg.Wait()
+			r.noSeatsLeft(t)
+		})
 	}
-	close(f.release)
-	wg.Wait()
-	r.noSeatsLeft(t)
 }
 
 // Under a mix of everything, with fetchers that leave at any moment, no site ever sees more than the bound and every
