@@ -9,7 +9,7 @@ STATICCHECK_VERSION := v0.8.2
 TESTFLAGS   ?= -race -timeout 15m
 
 # program:package, as Debian names them
-NEEDS := redis-server:redis-server chromium:chromium chromedriver:chromium-driver curl:curl wget:wget python3:python3 scrapy:python3-scrapy \
+NEEDS := redis-server:redis-server chromium:chromium chromedriver:chromium-driver firefox-esr:firefox-esr certutil:libnss3-tools curl:curl wget:wget python3:python3 scrapy:python3-scrapy \
 	node:nodejs npm:npm javac:default-jdk-headless keytool:default-jdk-headless openssl:openssl
 # modules of Debian's own Python
 MODULES := requests httpx aiohttp selenium

@@ -59,8 +59,8 @@ func (p *prover) note(e *Event) *proofSent {
 	} else {
 		s.start, s.end = e.SentAt.UnixMilli(), max(e.SentAt.UnixMilli(), e.DoneAt.UnixMilli())
 	}
-	if e.Status == 101 {
-		s.end = s.start // an upgraded connection holds no turn
+	if e.Status == 101 || strings.HasPrefix(strings.ToLower(e.ContentType), "text/event-stream") {
+		s.end = s.start // an upgraded connection and an event stream hold no turn once their head is there
 	}
 	s.incident = e.Status == 429 || e.Status >= 500
 	s.perhaps = e.Decision == Failed

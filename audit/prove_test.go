@@ -517,6 +517,10 @@ func TestProveAllows(t *testing.T) {
 			e.Type = TypeIntent
 			d.events = append([]*Event{&e}, d.events...)
 		}, 0},
+		"event stream": {func(d *day) {
+			e := d.page("/b?x=1")
+			e.ContentType, e.DoneAt = "text/event-stream; charset=utf-8", d.base.Add(time.Hour)
+		}, 0},
 		"websocket": {func(d *day) { e := d.page("/b?x=1"); e.Status, e.DoneAt = 101, d.base.Add(time.Hour) }, 0},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -108,6 +108,7 @@ type Limits struct {
 	Timeout       time.Duration `mapstructure:"timeout"`       // dial to answer head, without the turn
 	Authorization string        `mapstructure:"authorization"` // strip | pass
 	WebSocket     string        `mapstructure:"websocket"`     // allow | deny
+	Connections   int           `mapstructure:"connections"`   // open to one site; 0: no limit
 	DenyKinds     []string      `mapstructure:"deny_kinds"`    // script-navigation, prefetch, browser-noise
 }
 

@@ -69,6 +69,7 @@ func ProfileDefaults() Profile {
 			Timeout:       30 * time.Second,
 			Authorization: "strip",
 			WebSocket:     "allow",
+			Connections:   6,
 			DenyKinds:     []string{"script-navigation", "prefetch", "browser-noise"},
 		},
 	}

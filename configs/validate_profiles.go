@@ -15,6 +15,8 @@ const (
 	maxTimeout   = time.Hour
 )
 
+const maxConnections = 1000 // a larger number is a slip of the pen; 0 says no limit
+
 var methodForm = regexp.MustCompile(`^[A-Z][A-Z-]*$`)
 
 func (v *checker) profiles() {
@@ -93,6 +95,9 @@ func (v *checker) limits(at string, p Profile) {
 	}
 	if l.Timeout < time.Second || l.Timeout > maxTimeout {
 		v.fail(at+".timeout", "%s is not from 1s to 1h", formatDuration(l.Timeout))
+	}
+	if l.Connections < 0 || l.Connections > maxConnections {
+		v.fail(at+".connections", "%d is not from 0 to %d", l.Connections, maxConnections)
 	}
 	v.oneOf(at+".authorization", l.Authorization, "strip", "pass")
 	v.oneOf(at+".websocket", l.WebSocket, "allow", "deny")

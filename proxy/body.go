@@ -28,7 +28,7 @@ type body struct {
 	limit  int64
 	left   int64 // of a known length; -1 when unknown
 
-	ended bool // what reads along has ended
+	ended atomic.Bool // what reads along has ended
 
 	moved atomic.Int64 // bumped at each progress
 	err   error
@@ -51,6 +51,11 @@ func newBody(x *exchange, resp *http.Response) *body {
 // noBodyStatus tells whether an answer has no body whatever its fields say (RFC 9110 6.4.1).
 func noBodyStatus(method string, status int) bool {
 	return method == http.MethodHead || status == http.StatusNoContent || status == http.StatusNotModified || status < 200
+}
+
+// eventStream tells whether an answer is a stream of events, which stays open while nothing happens.
+func eventStream(h http.Header) bool {
+	return strings.HasPrefix(strings.ToLower(h.Get("Content-Type")), "text/event-stream")
 }
 
 func htmlType(ct string) bool {
@@ -93,10 +98,9 @@ func (b *body) endTaps() {
 		_ = b.links.Close()
 		b.links = nil
 	}
-	if b.index == nil || b.ended {
+	if b.index == nil || b.ended.Swap(true) {
 		return
 	}
-	b.ended = true
 	_ = b.index.Close()
 	b.x.ev.Indexing = b.index.directives()
 	if b.x.ev.Indexing == "" && b.unread {
@@ -110,6 +114,11 @@ func (b *body) directives() string {
 		return ""
 	}
 	return b.index.directives()
+}
+
+// learning tells whether the page may still say more of itself than its head will.
+func (b *body) learning() bool {
+	return b.index != nil && !b.unread && !b.ended.Load() && b.directives() != "noindex, nofollow"
 }
 
 // finish notes how the body ended and records the event; the turn is given back by Close.
@@ -324,7 +333,7 @@ type watcher struct {
 func (b *body) watch(rc *http.ResponseController) *watcher {
 	w := &watcher{}
 	stall := b.x.rules.Server.StallTimeout
-	if strings.HasPrefix(strings.ToLower(b.resp.Header.Get("Content-Type")), "text/event-stream") {
+	if eventStream(b.resp.Header) {
 		stall = b.x.rules.Server.StreamIdle
 	}
 	seen := int64(0)

@@ -47,8 +47,10 @@ type exchange struct {
 	slow        time.Duration // the ledger's gap, 0: none
 	ticket      *pacing.Ticket
 	turn        *pacing.Turn
-	leavesNoGap bool     // a robots.txt fetch after which nothing is owed
-	wire        *wireLog // what the transport saw
+	turnOver    bool        // the turn was given back, the exchange goes on
+	detach      func() bool // of the turn's end from the request's
+	leavesNoGap bool        // a robots.txt fetch after which nothing is owed
+	wire        *wireLog    // what the transport saw
 	outcome     pacing.Outcome
 	page        *openPage // the page turn this exchange opened
 	sentUA      string
@@ -238,7 +240,12 @@ func (x *exchange) record() {
 // release gives the turn back with what happened, or reports it where no turn was held.
 func (x *exchange) release() {
 	x.released.Do(func() {
-		x.g.pace.ended(x)
+		if !x.turnOver {
+			x.g.pace.ended(x)
+		}
+		if x.wire != nil {
+			x.g.upstream.ended(x.wire)
+		}
 		x.settleJob()
 		if x.turn != nil {
 			x.turn.Done(x.outcome)

@@ -53,8 +53,9 @@ func TestFaultFetcherThatLeavesGivesItsPlaceBack(t *testing.T) {
 			must(t, err)
 			gone := make(chan error, 1)
 			go func() { _, err := c.Do(req); gone <- err }()
-			for r.pacer.Stats().Waiting == 0 {
-				time.Sleep(time.Millisecond)
+			// A pacer tells nobody that somebody waits; it has to be asked.
+			if n := settled(0, func() int { return 1 - r.pacer.Stats().Waiting }); n != 0 {
+				t.Fatal("the second request does not wait")
 			}
 			cancel()
 			if err := <-gone; !errors.Is(err, context.Canceled) {
@@ -286,9 +287,7 @@ func TestFaultShutdownWaitsForTunnels(t *testing.T) {
 			defer cancel()
 			ended := make(chan error, 1)
 			go func() { ended <- r.gate.Shutdown(ctx) }()
-			for !r.gate.drain.draining() {
-				time.Sleep(time.Millisecond)
-			}
+			<-r.gate.drain.stopped.Done()
 			for n := 2; n <= 6; n++ {
 				next <- n
 			}

@@ -14,6 +14,8 @@ import (
 
 var errCtxCanceled = context.Canceled
 
+const indexingField = "Crawlgate-Indexing"
+
 // forward serves one request on either side: it runs the path and writes what the path answered.
 func (g *Gate) forward(w http.ResponseWriter, in *inbound) {
 	r := in.r
@@ -47,12 +49,21 @@ func (g *Gate) forward(w http.ResponseWriter, in *inbound) {
 		resp.Header["Connection"] = []string{"close"}
 	}
 	var said string // of the page's directives, with the head
+	takesTrailers := hasToken(r.Header["Te"], "trailers") && r.ProtoAtLeast(1, 1)
 	head := func() {
 		h := resp.Header
 		if said = b.directives(); said != "" {
-			h["Crawlgate-Indexing"] = []string{said}
+			h[indexingField] = []string{said}
 		}
 		announce(h, resp.Trailer)
+		if takesTrailers && b.learning() {
+			h.Add("Trailer", indexingField)
+			if r.ProtoMajor == 1 {
+				// Only a chunked message has trailers there, and the fetcher asked for them (RFC 9112 7.1.2). The body
+				// is not touched, and one that breaks off lacks its last chunk.
+				h.Del("Content-Length")
+			}
+		}
 		giveHeader(w, h)
 		w.WriteHeader(resp.StatusCode)
 	}
@@ -61,8 +72,9 @@ func (g *Gate) forward(w http.ResponseWriter, in *inbound) {
 		return
 	}
 	sendTrailers(w, resp.Trailer)
-	if late := b.directives(); late != said && hasToken(r.Header["Te"], "trailers") {
-		w.Header()[http.TrailerPrefix+"Crawlgate-Indexing"] = []string{late}
+	delete(w.Header(), indexingField) // of the head: what is there now goes out as a trailer
+	if late := b.directives(); late != said && takesTrailers {
+		w.Header()[indexingField] = []string{late}
 	}
 }
 

@@ -185,6 +185,9 @@ func (c *h1Conn) acceptable(r *http.Request) *malformed {
 	if r.ProtoAtLeast(1, 1) && c.in.heads.followed && !c.in.heads.named {
 		return &malformed{http.StatusBadRequest, "request_malformed"} // no Host
 	}
+	if e := r.Header.Get("Expect"); e != "" && !strings.EqualFold(e, "100-continue") {
+		return &malformed{http.StatusExpectationFailed, "request_expect"} // RFC 9110 10.1.1
+	}
 	if !httpguts.ValidHostHeader(r.Host) {
 		return &malformed{http.StatusBadRequest, "host_malformed"}
 	}

@@ -189,7 +189,7 @@ func TestHTTPExpectContinue(t *testing.T) {
 }
 
 // The site decides about an expectation: one that answers at once gets no body, and the fetcher is not asked for it; one
-// that says nothing gets it after a while. What else is expected is the site's to judge, and inside the standard server ours.
+// that says nothing gets it after a while. Nothing else can be expected.
 func TestHTTPExpectationIsTheSites(t *testing.T) {
 	r := newRig(t)
 	asked := make(chan bool, 1)
@@ -248,20 +248,6 @@ func TestHTTPExpectationIsTheSites(t *testing.T) {
 	}
 	if _, resp := post(r.rawConn(plain, false), plain, plain.url("http", "/"), "wonders"); resp.StatusCode != http.StatusExpectationFailed || resp.Header.Get("Crawlgate-Reason") != "bad-request" {
 		t.Errorf("another expectation: %d %v", resp.StatusCode, resp.Header)
-	}
-}
-
-// A client that offers HTTP/1.0 alone in its handshake, as curl --http1.0 does, is served.
-func TestHTTPOffersVersion10Alone(t *testing.T) {
-	r := newRig(t)
-	o := r.originOf("alpn.test", []string{"http/1.1"}, "", hello)
-	r.start(rigOptions{})
-	c := r.tls(o.hostport(), o.name, "http/1.0")
-	fmt.Fprintf(c, "GET / HTTP/1.0\r\nHost: %s\r\n\r\n", o.hostport())
-	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
-	must(t, err)
-	if b, _ := io.ReadAll(resp.Body); resp.StatusCode != 200 || string(b) != "hello" {
-		t.Errorf("%d %q", resp.StatusCode, b)
 	}
 }
 

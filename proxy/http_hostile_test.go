@@ -60,7 +60,9 @@ var ambiguous = []struct {
 	{"HTTP/2.0", "GET TARGET HTTP/2.0\r\nHost: HOST\r\n\r\n", 505},
 	{"HTTP/9.9", "GET TARGET HTTP/9.9\r\nHost: HOST\r\n\r\n", 505},
 	{"version with letters", "GET TARGET HTTP/1.x\r\nHost: HOST\r\n\r\n", 400},
-	{"the preface of HTTP/2", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 0},
+	{"the preface of HTTP/2", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505},
+	{"unknown expectation", "POST TARGET HTTP/1.1\r\nHost: HOST\r\nExpect: magic\r\nContent-Length: 5\r\n\r\nhello", 417},
+	{"unknown expectation, HTTP/1.0", "GET TARGET HTTP/1.0\r\nHost: HOST\r\nExpect: magic\r\n\r\n", 417},
 	{"asterisk", "OPTIONS * HTTP/1.1\r\nHost: HOST\r\n\r\n", 0},
 	{"empty lines first", "\r\n\r\nGET TARGET HTTP/1.1\r\nHost: HOST\r\n\r\n", 400},
 	{"binary", "\x80\x81\x82 TARGET HTTP/1.1\r\nHost: HOST\r\n\r\n", 0},
@@ -109,6 +111,9 @@ func TestHTTPAmbiguousRequests(t *testing.T) {
 			}
 			if resp.Header.Get("Crawlgate-Reason") == "" || resp.Header.Get("Crawlgate-Request-Id") == "" {
 				t.Errorf("%s, inside=%v: no reason: %v", c.name, inside, resp.Header)
+			}
+			if ev := r.eventOf(resp.Header.Get("Crawlgate-Request-Id")); ev.Reason != string(BadRequest) && ev.Reason != string(MethodDenied) && ev.Reason != string(HostMismatch) {
+				t.Errorf("%s, inside=%v: event %s %s", c.name, inside, ev.Reason, ev.Class)
 			}
 			conn.Close()
 		}
@@ -363,5 +368,36 @@ func TestHTTPNoise(t *testing.T) {
 		if e.Reason == string(Internal) {
 			t.Errorf("a fault of ours: %s %s %s", e.Method, e.Host, e.Class)
 		}
+	}
+}
+
+// A site's own 417 passes as any answer does, and its fetcher is not told that the gate made it.
+func TestHTTPExpectationFailedAtTheSite(t *testing.T) {
+	onSides(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-Site", "1")
+		w.WriteHeader(http.StatusExpectationFailed)
+	}, rigOptions{rules: ignoring}, func(t *testing.T, r *rig, o *origin, s side) {
+		resp, _ := r.get(r.client(s.h2), o.url(s.scheme, "/"))
+		if resp.StatusCode != http.StatusExpectationFailed || resp.Header.Get("X-Site") != "1" || resp.Header.Get("Crawlgate-Reason") != "" {
+			t.Errorf("%d %v", resp.StatusCode, resp.Header)
+		}
+	})
+}
+
+// A client that offers HTTP/1.0 alone in its handshake (curl -0) is served; one that offers what nobody speaks here is not.
+func TestHTTPOldALPN(t *testing.T) {
+	r := newRig(t)
+	o := r.origin("old.test", true, "", hello)
+	r.start(rigOptions{rules: ignoring})
+	tc := r.tls(o.hostport(), o.name, "http/1.0")
+	fmt.Fprintf(tc, "GET / HTTP/1.0\r\nHost: %s\r\n\r\n", o.hostport())
+	resp, err := http.ReadResponse(bufio.NewReader(tc), nil)
+	must(t, err)
+	if b, err := io.ReadAll(resp.Body); err != nil || string(b) != "hello" || tc.ConnectionState().NegotiatedProtocol != "http/1.0" {
+		t.Errorf("%q %v", b, err)
+	}
+	c, _ := r.tunnel(o.hostport())
+	if err := tls.Client(c, &tls.Config{RootCAs: r.trust(o.name).RootCAs, ServerName: o.name, NextProtos: []string{"spdy/3.1"}}).Handshake(); err == nil {
+		t.Error("a protocol that nobody speaks was agreed on")
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -208,5 +209,101 @@ func TestHTTPIndexing(t *testing.T) {
 				t.Errorf("event %q %q", ev.Indexing, ev.RobotsTag)
 			}
 		}
+	})
+}
+
+// A page of announced length whose body comes late is re-framed for fetchers that take trailers over HTTP/1.1, and for
+// them alone; over HTTP/2 it keeps its length. The body and its head wait for nothing.
+func TestHTTPIndexingOfKnownLength(t *testing.T) {
+	const page = "<html><meta name=robots content=noindex>text"
+	next := make(chan string, 1)
+	onSides(t, func(w http.ResponseWriter, req *http.Request) {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		w.Header().Set("Content-Length", strconv.Itoa(len(page)))
+		switch req.URL.Path {
+		case "/file":
+			w.Header().Set("Content-Type", "image/png")
+		case "/said":
+			w.Header().Set("X-Robots-Tag", "none")
+		case "/quick":
+			_, _ = io.WriteString(w, page)
+			return
+		}
+		_ = http.NewResponseController(w).Flush()
+		if req.Method == http.MethodHead {
+			return
+		}
+		switch <-next {
+		case "whole":
+			_, _ = io.WriteString(w, page)
+		case "cut":
+			_, _ = io.WriteString(w, page[:20])
+			panic(http.ErrAbortHandler)
+		}
+	}, rigOptions{}, func(t *testing.T, r *rig, o *origin, s side) {
+		length := strconv.Itoa(len(page))
+		for _, c := range []struct {
+			name, method, path, te string
+			framed                 bool // loses its length over HTTP/1.1
+			trailer                string
+		}{
+			{"trailers taken", "GET", "/page", "trailers", true, "noindex"},
+			{"trailers among others", "GET", "/page", "gzip, trailers;q=0.5, trailers", true, "noindex"},
+			{"no trailers taken", "GET", "/page", "", false, ""},
+			{"no page", "GET", "/file", "trailers", false, ""},
+			{"all was said in the head", "GET", "/said", "trailers", false, ""},
+			{"no body", "HEAD", "/page", "trailers", false, ""},
+		} {
+			if s.h2 && strings.Contains(c.te, "gzip") {
+				continue // HTTP/2 knows no other member of TE
+			}
+			req, err := http.NewRequest(c.method, o.url(s.scheme, c.path), nil)
+			must(t, err)
+			if c.te != "" {
+				req.Header["Te"] = []string{c.te}
+			}
+			resp, err := r.client(s.h2).Do(req)
+			must(t, err)
+			if c.method == http.MethodGet {
+				next <- "whole" // only now: the head came without it
+			}
+			b, err := io.ReadAll(resp.Body)
+			must(t, err)
+			resp.Body.Close()
+			want := length
+			if c.framed && !s.h2 {
+				want = ""
+			}
+			if got := resp.Header.Get("Content-Length"); got != want {
+				t.Errorf("%s: Content-Length %q, want %q", c.name, got, want)
+			}
+			if c.method == http.MethodGet && string(b) != page {
+				t.Errorf("%s: body %q", c.name, b)
+			}
+			if got := strings.Join(resp.Trailer["Crawlgate-Indexing"], "|"); got != c.trailer {
+				t.Errorf("%s: trailer %q, want %q", c.name, got, c.trailer)
+			}
+		}
+		// What was known by the head keeps its length, and has no trailer.
+		var resp *http.Response
+		for range 20 {
+			if resp, _ = r.get(r.client(s.h2), o.url(s.scheme, "/quick"), "Te", "trailers"); resp.Header.Get("Crawlgate-Indexing") != "" {
+				break
+			}
+		}
+		if resp.Header.Get("Crawlgate-Indexing") != "noindex" || resp.Header.Get("Content-Length") != length || len(resp.Trailer["Crawlgate-Indexing"]) != 0 {
+			t.Errorf("quick: %v, trailers %v", resp.Header, resp.Trailer)
+		}
+		// A cut stays loud without the length.
+		req, err := http.NewRequest(http.MethodGet, o.url(s.scheme, "/page"), nil)
+		must(t, err)
+		req.Header["Te"] = []string{"trailers"}
+		resp, err = r.client(s.h2).Do(req)
+		must(t, err)
+		next <- "cut"
+		if b, err := io.ReadAll(resp.Body); err == nil {
+			t.Errorf("a cut page ended cleanly after %q", b)
+		}
+		resp.Body.Close()
 	})
 }

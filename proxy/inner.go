@@ -88,12 +88,9 @@ type answerConn struct {
 
 // The fields net/http puts on the answers it writes by itself (net/http/server.go, conn.serve).
 var (
-	bareFields = []byte("\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n")
-	barePrefix = []byte("HTTP/1.1 ")
-	// It answers an expectation other than 100-continue by itself too; a site's own 417 has the request's id.
-	bareExpectation = []byte("HTTP/1.1 417 Expectation Failed\r\n")
-	ourRequestID    = []byte("\r\nCrawlgate-Request-Id: ")
-	bareMaximum     = 1024
+	bareFields  = []byte("\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n")
+	barePrefix  = []byte("HTTP/1.1 ")
+	bareMaximum = 1024
 )
 
 func (c *answerConn) Read(p []byte) (int, error) {
@@ -104,20 +101,28 @@ func (c *answerConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// bareLine is the status and text of an answer that the server makes by itself, or "".
+func bareLine(p []byte) string {
+	if len(p) >= bareMaximum || !bytes.HasPrefix(p, []byte("HTTP/1.")) || len(p) < len("HTTP/1.1 400") {
+		return ""
+	}
+	if i := bytes.Index(p, bareFields); i > 0 && bytes.IndexByte(p[:i], '\r') < 0 && bytes.HasPrefix(p, barePrefix) {
+		return string(p[len(barePrefix):i])
+	}
+	// An expectation it does not know is refused before any handler too, by an answer that has a Date.
+	if rest := p[len(barePrefix):]; bytes.HasPrefix(rest, []byte("417 ")) && !bytes.Contains(p, []byte("\r\nCrawlgate-Request-Id: ")) {
+		line, _, _ := bytes.Cut(rest, []byte("\r"))
+		return string(line)
+	}
+	return ""
+}
+
 func (c *answerConn) Write(p []byte) (int, error) {
-	if len(p) < bareMaximum && bytes.HasPrefix(p, barePrefix) {
-		if bytes.HasPrefix(p, bareExpectation) && !bytes.Contains(p, ourRequestID) {
-			if _, err := c.Conn.Write(c.gate.answerMalformed(nil, c.RemoteAddr(), &malformed{http.StatusExpectationFailed, "request_malformed"})); err != nil {
-				return 0, err
-			}
-			return len(p), nil
+	if line := bareLine(p); line != "" {
+		if _, err := c.Conn.Write(c.gate.answerMalformed(nil, c.RemoteAddr(), malformedAs(line))); err != nil {
+			return 0, err
 		}
-		if i := bytes.Index(p, bareFields); i > 0 && bytes.IndexByte(p[:i], '\r') < 0 && len(p) > 12 {
-			if _, err := c.Conn.Write(c.gate.answerMalformed(nil, c.RemoteAddr(), malformedAs(string(p[9:i])))); err != nil {
-				return 0, err
-			}
-			return len(p), nil
-		}
+		return len(p), nil
 	}
 	// A fetcher that does not read must not hold a goroutine for ever. Every write of every tunnel ends here too.
 	if d := c.stall.Load(); d == writesNothing {
@@ -184,6 +189,8 @@ func malformedAs(line string) *malformed {
 		if strings.Contains(text, "malformed Host") {
 			return &malformed{http.StatusBadRequest, "host_malformed"}
 		}
+	case "417":
+		return &malformed{http.StatusExpectationFailed, "request_expect"}
 	case "431":
 		return &malformed{http.StatusRequestHeaderFieldsTooLarge, "header_too_large"}
 	case "501":

@@ -14,7 +14,8 @@ const (
 	kindNoise    = "browser-noise"
 )
 
-// browserNoise are hosts a full Chromium asks by itself, whatever flags it gets.
+// browserNoise are hosts that a full Chromium asks by itself, whatever flags it gets, and Firefox without the preferences
+// that `ca env --for firefox` prints.
 var browserNoise = map[string]bool{
 	"accounts.google.com": true, "update.googleapis.com": true, "optimizationguide-pa.googleapis.com": true,
 	"content-autofill.googleapis.com": true, "safebrowsing.googleapis.com": true, "redirector.gvt1.com": true,
@@ -22,6 +23,13 @@ var browserNoise = map[string]bool{
 	"android.clients.google.com": true, "mtalk.google.com": true, "passwordsleakcheck-pa.googleapis.com": true,
 	"dns.google": true, "cloudflare-dns.com": true, "chrome.cloudflare-dns.com": true, "dns.quad9.net": true,
 	"doh.opendns.com": true, "doh.cleanbrowsing.org": true,
+
+	"firefox.settings.services.mozilla.com": true, "firefox-settings-attachments.cdn.mozilla.net": true, "content-signature-2.cdn.mozilla.net": true,
+	"push.services.mozilla.com": true, "detectportal.firefox.com": true, "location.services.mozilla.com": true, "normandy.cdn.mozilla.net": true,
+	"aus5.mozilla.org": true, "ads.mozilla.org": true, "incoming.telemetry.mozilla.org": true, "services.addons.mozilla.org": true,
+	"versioncheck.addons.mozilla.org": true, "prod.ohttp-gateway.prod.webservices.mozgcp.net": true, "shavar.services.mozilla.com": true,
+	"tracking-protection.cdn.mozilla.net": true, "contile.services.mozilla.com": true, "merino.services.mozilla.com": true,
+	"classify-client.services.mozilla.com": true, "ciscobinary.openh264.org": true, "mozilla.cloudflare-dns.com": true, "firefox.dns.nextdns.io": true,
 }
 
 // destinations are the values of Sec-Fetch-Dest for files and frames (Fetch, request destination), and empty. A
@@ -61,7 +69,7 @@ func (x *exchange) classify() kindOf {
 	}
 	if browserNoise[x.host.Name] {
 		k.denied, k.class = kindNoise, "browser_noise"
-		k.detail = "A browser asks this host by itself; no page did. Use chromium-headless-shell, or list the host in the client's sites."
+		k.detail = "A browser asks this host by itself; no page did. Use chromium-headless-shell or the preferences of ca env --for firefox, or list the host in the client's sites."
 		return k
 	}
 	window := x.rules.Server.CompanionWindow

@@ -279,6 +279,11 @@ func transportRefusal(err error) *refusal {
 		return &refusal{code: UpstreamTimeout, class: over.Limit, err: err}
 	case errors.As(err, &lost):
 		return &refusal{code: Overloaded, class: "lease_lost", retryAfter: time.Second, err: err}
+	case errors.Is(err, errSiteFull):
+		return &refusal{code: Overloaded, class: "host_connections", retryAfter: 5 * time.Second, err: err,
+			detail: "All connections that may be open to this host are taken (limits.connections). Wait as Retry-After says, or have the limit raised."}
+	case errors.Is(err, errSentOnce):
+		return &refusal{code: UpstreamFailed, class: "connection_lost", proxyError: "connection_terminated", err: err}
 	case errors.Is(err, errHeadTimeout):
 		return &refusal{code: UpstreamTimeout, class: "head_timeout", proxyError: "http_response_timeout", err: err}
 	case errors.As(err, &unknown), errors.As(err, &hostErr), errors.As(err, &invalid), errors.As(err, &verify):
@@ -299,7 +304,8 @@ func transportRefusal(err error) *refusal {
 	case strings.Contains(text, "malformed"), strings.Contains(text, "PROTOCOL_ERROR"), strings.Contains(text, "Content-Length"),
 		strings.Contains(text, "transfer encoding"):
 		return &refusal{code: UpstreamFailed, class: "response_invalid", proxyError: "http_protocol_error", err: err}
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET),
+		strings.Contains(text, "http2: client conn"), strings.Contains(text, "GOAWAY"):
 		return &refusal{code: UpstreamFailed, class: "connection_lost", proxyError: "connection_terminated", err: err}
 	}
 	return &refusal{code: UpstreamFailed, class: "failed", err: err}

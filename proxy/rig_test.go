@@ -75,6 +75,7 @@ type rigOptions struct {
 	rules   func(*Rules)
 	clients []allowlist.ClientConfig
 	audit   func(*audit.Config)
+	pacing  func(*pacing.Config)
 	agents  []sign.Agent
 	guard   func(*guard.Config)
 	dial    func(network, addr string) (net.Conn, error) // after the checks of the guard, in place of the socket
@@ -132,6 +133,33 @@ type origin struct {
 	mu    sync.Mutex
 	seen  []*http.Request // requests as they arrived, robots.txt apart
 	robot int             // fetches of robots.txt
+	conns counted
+}
+
+// counted are the connections of a site.
+type counted struct {
+	mu               sync.Mutex
+	open, most, made int
+}
+
+func (c *counted) watch(_ net.Conn, s http.ConnState) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch s {
+	case http.StateNew:
+		c.open++
+		c.made++
+		c.most = max(c.most, c.open)
+	case http.StateClosed, http.StateHijacked:
+		c.open--
+	}
+}
+
+// get tells how many there were at once, and in all.
+func (c *counted) get() (most, made int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.most, c.made
 }
 
 // url is a URL of the site.
@@ -168,7 +196,7 @@ func (r *rig) originOf(name string, protos []string, robots string, h http.Handl
 	o := &origin{name: name, port: l.Addr().(*net.TCPAddr).Port}
 	r.hosts = append(r.hosts, "127.0.0.1 "+name)
 	r.ports = append(r.ports, o.port)
-	o.srv = &http.Server{ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0), Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	o.srv = &http.Server{ConnState: o.conns.watch, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0), Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.URL.Path == "/robots.txt" {
 			o.mu.Lock()
 			o.robot++
@@ -241,7 +269,11 @@ func (r *rig) start(o rigOptions) *rig {
 	var err error
 	r.guard, err = guard.New(gc, log)
 	must(t, err)
-	r.pacer, err = pacing.New(pacing.Defaults(), nil, log)
+	pc := pacing.Defaults()
+	if o.pacing != nil {
+		o.pacing(&pc)
+	}
+	r.pacer, err = pacing.New(pc, nil, log)
 	must(t, err)
 	ac := audit.Defaults()
 	if o.audit != nil {

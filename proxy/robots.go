@@ -7,7 +7,6 @@ import (
 	"hash"
 	"io"
 	"net/http"
-	"net/http/httptrace"
 	"net/netip"
 	"strconv"
 	"time"
@@ -118,8 +117,7 @@ func (x *exchange) fetchRobots(ctx context.Context, r policy.FetchRequest) (_ *p
 	rctx, cancel := context.WithCancelCause(ctx)
 	x.cancel = cancel
 	out := (&http.Request{Method: http.MethodGet, URL: cloneURL(u), Host: u.Host, Header: h, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}).
-		WithContext(httptrace.WithClientTrace(rctx, x.wire.trace(nil)))
-	empty(out)
+		WithContext(x.wire.on(rctx, nil))
 	resp, no := x.send(out)
 	if no != nil {
 		return nil, no

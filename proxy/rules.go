@@ -66,6 +66,7 @@ type Limits struct {
 	Authorization string        // strip or pass
 	WebSocket     string        // allow or deny
 	DenyKinds     []string
+	Connections   int // open to one site at once; 0: no limit
 }
 
 // JobRules say what a profile asks of jobs.
@@ -154,6 +155,23 @@ func cutWildcard(p string) (string, bool) {
 		return p[2:], true
 	}
 	return p, false
+}
+
+// idleConns is how many idle connections to one site are kept: all that may be open.
+func (r *Rules) idleConns() int {
+	n := idleConnsHost
+	for _, p := range r.Profiles {
+		n = max(n, p.connections())
+	}
+	return n
+}
+
+// connections bounds the profile's connections to one site: as many as pages that may be under way, at least.
+func (p *Profile) connections() int {
+	if p.Limits.Connections == 0 {
+		return 0
+	}
+	return max(p.Limits.Connections, p.Pacing.Parallel)
 }
 
 // denies tells whether the profile refuses requests of a kind (script-navigation, prefetch, browser-noise).

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"net/http/httptrace"
 	"net/textproto"
 	"net/url"
 	"strconv"
@@ -55,6 +54,7 @@ func (x *exchange) dress(ctx context.Context) (*http.Request, *refusal) {
 	x.cancel = cancel
 	if x.turn != nil {
 		stop := context.AfterFunc(x.turn.Context(), func() { cancel(context.Cause(x.turn.Context())) })
+		x.detach = stop
 		prev := x.cancel
 		x.cancel = func(err error) { stop(); prev(err) }
 	}
@@ -62,17 +62,16 @@ func (x *exchange) dress(ctx context.Context) (*http.Request, *refusal) {
 		Method: r.Method, URL: cloneURL(x.url), Host: x.url.Host, Header: h,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 	}
-	empty(out)
 	if r.ContentLength != 0 && r.Body != nil && !x.empty {
 		up := &upload{r: r.Body, x: x, wire: x.wire, left: x.profile.Limits.RequestBody, in: r}
-		out.Body, out.ContentLength, out.TransferEncoding = up, r.ContentLength, nil
+		out.Body, out.ContentLength = up, r.ContentLength
 		if up.trailer = r.Trailer.Clone(); up.trailer != nil {
 			x.ev.Sig.Stripped += sign.Strip(up.trailer)
 			stripRequest(up.trailer)
 			out.Trailer = up.trailer
 		}
 	}
-	return out.WithContext(httptrace.WithClientTrace(rctx, x.wire.trace(x.from.early))), nil
+	return out.WithContext(x.wire.on(rctx, x.from.early)), nil
 }
 
 // sign signs the request or notes why it is not signed. A failure to sign refuses it: never unsigned instead.
@@ -131,6 +130,8 @@ func (x *exchange) send(out *http.Request) (*http.Response, *refusal) {
 		}
 	})
 	x.g.pace.begin(x)
+	x.wire.req, x.wire.stop, x.wire.gone = out, x.cancel, out.Context().Done()
+	x.wire.to, x.wire.limit, x.wire.bare = siteOf(out.URL, isWebSocket(out.Header)), x.profile.connections(), out.Body == nil
 	resp, err := x.g.upstream.roundTrip(out, x.wire)
 	x.wire.endHead()
 	headLate := !x.wire.headTimer.Stop()
@@ -139,11 +140,14 @@ func (x *exchange) send(out *http.Request) (*http.Response, *refusal) {
 		err = context.Cause(out.Context())
 	}
 	if err != nil {
-		if cause := context.Cause(out.Context()); cause != nil && errors.Is(err, context.Canceled) {
+		if cause := context.Cause(out.Context()); cause != nil && (errors.Is(err, context.Canceled) || errors.Is(err, errNotWanted)) {
 			err = cause
 		}
 		if up := x.wire.upload.Load(); up != nil {
 			err = up // a read of the body that failed cancels the request too, and is why
+		}
+		if errors.Is(err, errHeadTimeout) && x.g.upstream.waited(x.wire) {
+			err = errSiteFull
 		}
 		no := refusalFor(err)
 		x.outcome.Err = err
@@ -191,6 +195,13 @@ func (x *exchange) admit(resp *http.Response) (*http.Response, *refusal) {
 		resp.Body.Close()
 		return nil, &refusal{code: ResponseTooLarge, class: "size", detail: "The answer has " + strconv.FormatInt(resp.ContentLength, 10) +
 			" bytes and the profile " + x.profile.Name + " takes " + strconv.FormatInt(limit, 10) + " (limits.response_body). Have the limit raised if the file is wanted."}
+	}
+	if eventStream(h) {
+		if !x.wire.stays() {
+			resp.Body.Close()
+			return nil, refusalFor(errSiteFull)
+		}
+		x.endTurn() // it may stay open for hours; nothing is asked of the site meanwhile
 	}
 	accept := h["Sec-Websocket-Accept"]
 	stripAnswer(h)
@@ -259,11 +270,15 @@ func (x *exchange) redirected(resp *http.Response) {
 	x.g.list.ObserveRedirect(x.request, x.admitted, u)
 }
 
-// endTurn gives the turn back before the exchange ends.
+// endTurn gives the turn back before the exchange ends, which goes on without it: the turn's end does not cut it.
 func (x *exchange) endTurn() {
-	if x.turn != nil {
-		x.turn.Done(x.outcome)
+	if x.turn == nil || x.turnOver {
+		return
 	}
+	x.turnOver = true
+	x.detach()
+	x.g.pace.ended(x)
+	x.turn.Done(x.outcome)
 }
 
 // retryAfterSeconds reads Retry-After; a date counts from the answer's own Date, as it does for the turns.

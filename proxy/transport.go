@@ -26,7 +26,11 @@ const (
 	// (RFC 9110 10.1.1). The fetcher is asked for its body then, not before.
 	expectPatience = time.Second
 	idleConns      = 1024
-	idleConnsHost  = 16
+	idleConnsHost  = 16 // or as many as there may be
+	// An HTTP/2 connection whose site is gone without a word would take every request to it until TCP gives up, which
+	// is a quarter of an hour: one that brought nothing for pingAfter is asked, and left when it does not answer.
+	pingAfter    = 15 * time.Second
+	pingPatience = 10 * time.Second
 	// dialsPerTransport bounds a Transport's life: it keeps an entry for each host it ever dialled
 	// (golang/go#33849), and a crawl visits millions.
 	dialsPerTransport = 20_000
@@ -39,15 +43,18 @@ type upstream struct {
 	rules *Rules
 	roots *x509.CertPool
 	cur   atomic.Pointer[generation]
+	conns *conns
+	ping  http.HTTP2Config
 }
 
 type generation struct {
 	tr    *http.Transport
 	dials atomic.Int64
+	old   atomic.Bool // replaced
 }
 
 func newUpstream(dialer func() *guard.Dialer, r *Rules) (*upstream, error) {
-	u := &upstream{dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+	u := &upstream{conns: newConns(), ping: http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingPatience}, dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
 		return dialer().DialContext(ctx, network, addr)
 	}}
 	return u, u.reload(r)
@@ -78,27 +85,23 @@ func (u *upstream) replace(old *generation) {
 	}
 	g := &generation{}
 	g.tr = &http.Transport{
-		Proxy: nil, // never from the environment
-		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			c, err := u.dial(ctx, network, addr)
-			if err != nil {
-				return nil, err
-			}
-			return &originConn{Conn: c}, nil
-		},
+		Proxy:                  nil, // never from the environment
+		DialContext:            u.dialSeated,
 		TLSClientConfig:        &tls.Config{RootCAs: u.roots, MinVersion: tls.VersionTLS12, ClientSessionCache: tls.NewLRUClientSessionCache(512)},
 		TLSHandshakeTimeout:    handshakeTimeout,
 		DisableCompression:     true, // bodies pass as they come
 		ForceAttemptHTTP2:      true,
 		ExpectContinueTimeout:  expectPatience,
+		HTTP2:                  &u.ping,
 		MaxIdleConns:           idleConns,
-		MaxIdleConnsPerHost:    idleConnsHost,
+		MaxIdleConnsPerHost:    u.rules.idleConns(),
 		IdleConnTimeout:        u.rules.Server.UpstreamIdle,
 		MaxResponseHeaderBytes: answerHeadBytes,
 		ReadBufferSize:         8 << 10,
 	}
 	u.cur.Store(g)
 	if old != nil {
+		old.old.Store(true)
 		old.tr.CloseIdleConnections()
 	}
 }
@@ -108,12 +111,19 @@ func (u *upstream) close() { u.cur.Load().tr.CloseIdleConnections() }
 // roundTrip sends one request, once. It follows no redirect and repeats nothing.
 func (u *upstream) roundTrip(r *http.Request, w *wireLog) (*http.Response, error) {
 	g := u.cur.Load()
+	w.gen = g
 	resp, err := g.tr.RoundTrip(r)
+	for errors.Is(err, errLookAgain) && r.Context().Err() == nil {
+		resp, err = g.tr.RoundTrip(r) // nothing was sent: it waited for a connection
+	}
 	if !w.reused.Load() && g.dials.Add(1) == dialsPerTransport {
 		u.replace(g)
 	}
 	return resp, err
 }
+
+// errSentOnce ends a request that the Transport was about to send again.
+var errSentOnce = errors.New("the site refused the request after it was written")
 
 // noBody is an empty request body of a type of its own, without GetBody: http.NoBody (or nil) would let the Transport
 // send a request again by itself when a kept-alive connection died, and one turn must be one request on the wire.
@@ -125,10 +135,14 @@ func (noBody) Close() error             { return nil }
 // WriteTo keeps the Transport from taking a buffer of 32 KiB to copy nothing.
 func (noBody) WriteTo(io.Writer) (int64, error) { return 0, nil }
 
-// empty makes a request one without content. Methods that the Transport never repeats by itself get no body at all,
-// so that they carry Content-Length: 0; the others get noBody, and identity tells the Transport not to guess whether
-// there is something to read.
-func empty(r *http.Request) {
+// once keeps the Transport from repeating a request without content over HTTP/1.1. Methods that it never repeats by
+// itself keep no body at all, so that they carry Content-Length: 0; the others get noBody, and identity tells the
+// Transport not to guess whether there is something to read. It is called when the connection is known, since over
+// HTTP/2 any body at all costs an empty DATA frame, which browsers never send and some sites refuse (golang/go#53894).
+func once(r *http.Request) {
+	if r.Body != nil {
+		return
+	}
 	switch r.Method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
 	default:
@@ -143,7 +157,17 @@ func empty(r *http.Request) {
 // close_notify for a clean one, and a body that only the end ends cannot then be told from a cut one.
 type originConn struct {
 	net.Conn
+	seat  *seat // nil: not counted
 	ended atomic.Bool
+}
+
+// Close gives the seat to the next.
+func (c *originConn) Close() error {
+	err := c.Conn.Close()
+	if c.seat != nil {
+		c.seat.leave()
+	}
+	return err
 }
 
 func (c *originConn) Read(p []byte) (int, error) {
@@ -165,6 +189,10 @@ type wireLog struct {
 	wrote    bool        // the request's head was written
 	answered bool        // an answer came, so it was written; HTTP/2 tells of the writing late
 	secure   *originConn // under TLS
+	seat     *seat       // of the connection
+	h2       bool
+	has      bool          // a connection was there
+	queued   chan struct{} // closed when one is, for a dial that waits
 	remote   netip.AddrPort
 	resolved []netip.Addr
 	except   string
@@ -175,12 +203,30 @@ type wireLog struct {
 	upload   atomic.Pointer[uploadError] // why the request's body could not be read
 	// headTimer ends the wait for the answer's head; an upload that moves sets it forward.
 	headTimer *time.Timer
-	out       atomic.Int64 // body bytes sent
-	in        atomic.Int64 // body bytes received
+	req       *http.Request   // as it leaves
+	stop      func(error)     // ends it
+	gone      <-chan struct{} // closed when it has ended
+	bare      bool            // it has no content
+	gen       *generation
+	to        site
+	limit     int                  // of connections to the site; 0: none
+	dialling  atomic.Pointer[seat] // of the connection it made
+	out       atomic.Int64         // body bytes sent
+	in        atomic.Int64         // body bytes received
 }
 
 func (w *wireLog) trace(early func(int, http.Header)) *httptrace.ClientTrace {
 	return &httptrace.ClientTrace{
+		GetConn: func(string) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.has = false
+		},
+		PutIdleConn: func(error) {
+			if w.gen.old.Load() {
+				w.gen.tr.CloseIdleConnections() // nobody would use it any more, and it holds a seat
+			}
+		},
 		GotConn: func(i httptrace.GotConnInfo) {
 			w.reused.Store(i.Reused)
 			c := i.Conn
@@ -188,10 +234,24 @@ func (w *wireLog) trace(early func(int, http.Header)) *httptrace.ClientTrace {
 			if secure {
 				c = t.NetConn()
 			}
+			// The Transport calls this from the goroutine that then writes the request, and before it does.
+			h2 := secure && t.ConnectionState().NegotiatedProtocol == "h2"
+			if !h2 {
+				once(w.req)
+			} else if w.sent() {
+				// A stream or connection that the site refused: what has been written is not written again. The
+				// Transport looks at the context before it writes.
+				w.stop(errSentOnce)
+			}
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.got = time.Now()
+			w.got, w.h2, w.has = time.Now(), h2, true
+			if w.queued != nil {
+				close(w.queued)
+				w.queued = nil
+			}
 			if oc, ok := c.(*originConn); ok {
+				w.seat = oc.seat
 				if secure {
 					w.secure = oc
 				}
@@ -206,8 +266,34 @@ func (w *wireLog) trace(early func(int, http.Header)) *httptrace.ClientTrace {
 			defer w.mu.Unlock()
 			w.wrote = true
 		},
+		TLSHandshakeDone: func(cs tls.ConnectionState, err error) {
+			if st := w.dialling.Load(); st != nil && err == nil {
+				st.speaks(cs.NegotiatedProtocol == "h2")
+			}
+		},
 		Got1xxResponse: w.earlyHint(early),
 	}
+}
+
+// on makes the context of a request that leaves: what happens to it on the wire is noted in w.
+func (w *wireLog) on(ctx context.Context, early func(int, http.Header)) context.Context {
+	return context.WithValue(httptrace.WithClientTrace(ctx, w.trace(early)), wireKey{}, w)
+}
+
+// served is closed once the request has a connection.
+func (w *wireLog) served() <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c := w.queued
+	if c == nil {
+		c = make(chan struct{})
+		if w.has {
+			close(c)
+		} else {
+			w.queued = c
+		}
+	}
+	return c
 }
 
 // maxHints bounds the 1xx answers before a head: the transport sets no limit of its own when they are passed on.

@@ -60,6 +60,10 @@ func (x *exchange) who() *refusal {
 
 // wellFormed checks what net/http lets pass: number of fields, length of the target.
 func (x *exchange) wellFormed() *refusal {
+	if x.in.Method == "PRI" {
+		return &refusal{code: BadRequest, status: http.StatusHTTPVersionNotSupported, class: "request_version",
+			detail: "This is how HTTP/2 begins, and it is spoken only under TLS here. Use HTTP/1.1, or https."}
+	}
 	n, size := 0, 0
 	for k, v := range x.in.Header {
 		n += len(v)

@@ -84,7 +84,7 @@ func newCAShowCmd(a *app) *cobra.Command {
 }
 
 // recipes are the lines that point a client at a gate. PROXY, CA, BUNDLE, SPKI, HOST, PORT and UA are replaced. The tests
-// run each of them as it is printed, but for Firefox.
+// run each of them as it is printed.
 var recipes = map[string]string{
 	"curl": `export http_proxy=PROXY https_proxy=PROXY
 export CURL_CA_BUNDLE=BUNDLE
@@ -107,8 +107,34 @@ export JAVA_TOOL_OPTIONS="-Dhttp.proxyHost=HOST -Dhttp.proxyPort=PORT -Dhttps.pr
 	"chromium": `chromium-headless-shell --user-data-dir="$(mktemp -d)" --proxy-server=PROXY --proxy-bypass-list='<-loopback>' \
   --ignore-certificate-errors-spki-list=SPKI --disable-quic --user-agent='UA' \
   --force-webrtc-ip-handling-policy=disable_non_proxied_udp https://example.com/`,
-	"firefox": `# about:policies, policies.json:
-{"policies": {"Certificates": {"Install": ["CA"]}, "Proxy": {"Mode": "manual", "HTTPProxy": "HOST:PORT", "UseHTTPProxyForAllProtocols": true}}}`,
+	"firefox": `dir="$(mktemp -d)"  # a profile of its own; certutil is in Debian's libnss3-tools
+certutil -N --empty-password -d sql:"$dir"
+certutil -A -d sql:"$dir" -n crawlgate -t C,, -i CA
+cat > "$dir/user.js" <<'END'
+user_pref("network.proxy.type", 1); user_pref("network.proxy.no_proxies_on", "");
+user_pref("network.proxy.http", "HOST"); user_pref("network.proxy.http_port", PORT);
+user_pref("network.proxy.ssl", "HOST"); user_pref("network.proxy.ssl_port", PORT);
+user_pref("network.proxy.allow_hijacking_localhost", true); user_pref("network.trr.mode", 5);
+user_pref("media.peerconnection.enabled", false);
+user_pref("general.useragent.override", "UA");
+// what it would ask by itself
+user_pref("services.settings.server", "data:,#remote-settings-dummy/v1"); user_pref("app.normandy.enabled", false);
+user_pref("network.captive-portal-service.enabled", false); user_pref("network.connectivity-service.enabled", false);
+user_pref("browser.safebrowsing.malware.enabled", false); user_pref("browser.safebrowsing.phishing.enabled", false);
+user_pref("browser.safebrowsing.downloads.remote.enabled", false); user_pref("privacy.trackingprotection.enabled", false);
+user_pref("datareporting.policy.dataSubmissionEnabled", false); user_pref("datareporting.usage.uploadEnabled", false);
+user_pref("datareporting.healthreport.uploadEnabled", false); user_pref("toolkit.telemetry.server", "");
+user_pref("extensions.update.enabled", false); user_pref("extensions.systemAddon.update.enabled", false);
+user_pref("extensions.getAddons.cache.enabled", false); user_pref("media.gmp-manager.updateEnabled", false);
+user_pref("browser.region.update.enabled", false); user_pref("browser.region.network.url", ""); user_pref("browser.search.update", false);
+user_pref("browser.newtabpage.enabled", false); user_pref("browser.newtabpage.activity-stream.feeds.topsites", false);
+user_pref("browser.newtabpage.activity-stream.feeds.section.topstories", false); user_pref("browser.topsites.contile.enabled", false);
+user_pref("browser.startup.homepage_override.mstone", "ignore"); user_pref("browser.aboutwelcome.enabled", false);
+user_pref("startup.homepage_welcome_url", ""); user_pref("dom.push.connection.enabled", false); user_pref("security.OCSP.enabled", 0);
+user_pref("network.prefetch-next", false); user_pref("network.http.speculative-parallel-limit", 0);
+END
+export MOZ_REMOTE_SETTINGS_DEVTOOLS=1  # services.settings.server counts only with it
+firefox-esr --headless --no-remote --profile "$dir" https://example.com/`,
 	"playwright": `// chromium.launch, with Debian's Chromium
 {executablePath: '/usr/bin/chromium', proxy: {server: 'PROXY'}, args: ['--ignore-certificate-errors-spki-list=SPKI',
   '--proxy-bypass-list=<-loopback>', '--disable-quic', '--user-agent=UA']}`,

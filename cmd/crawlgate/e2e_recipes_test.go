@@ -42,6 +42,7 @@ var recipeTests = []recipeTest{
 	{name: "java-old", tool: "java", fetch: `java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC Fetch.java old "$@"`},
 	{name: "java-new", tool: "java", fetch: `java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC Fetch.java new "$@"`, run: `java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC Fetch.java new "$@"`},
 	{name: "chromium", tool: "chromium", text: true, few: true},
+	{name: "firefox", tool: "firefox", few: true},
 	{name: "playwright", tool: "playwright", object: true, fetch: `node playwright.mjs "$@"`},
 	{name: "puppeteer", tool: "puppeteer", object: true, fetch: `node puppeteer.mjs "$@"`},
 	{name: "selenium", tool: "selenium", object: true, fetch: `$PYTHON drive.py "$@"`},
@@ -52,7 +53,7 @@ var recipeTests = []recipeTest{
 func TestRecipes(t *testing.T) {
 	t.Parallel()
 	var https, http []string
-	tested := map[string]bool{"firefox": true} // not installed for tests: the docs say so
+	tested := map[string]bool{}
 	for _, c := range recipeTests {
 		https, http = append(https, c.name+".test"), append(http, c.name+".plain.test")
 		tested[c.tool] = true
@@ -155,7 +156,7 @@ func (c recipeTest) shell(recipe string) string {
 	if !strings.Contains(recipe, "https://example.com/") {
 		return recipe
 	}
-	at := regexp.MustCompile(`(?m)^(curl|wget|chromium)`).FindStringIndex(recipe)[0]
+	at := regexp.MustCompile(`(?m)^(curl|wget|chromium|firefox)`).FindStringIndex(recipe)[0]
 	lines, command := recipe[:at], strings.Replace(recipe[at:], "https://example.com/", `"$URL"`, 1)
 	// What the page of a terminal would show, and no failure for a refusal.
 	command = strings.Replace(command, "wget ", "wget -q --content-on-error -O- ", 1)
@@ -196,6 +197,8 @@ func recipeFolder(t *testing.T, c recipeTest, recipe string) string {
 		if m := regexp.MustCompile(`(?m)^# (import .*)$`).FindStringSubmatch(recipe); m != nil {
 			copied("undici.mjs", "set-up.mjs", m[1]+"\n")
 		}
+	case "firefox":
+		firefoxWrapper(t, dir)
 	case "chromium":
 		// The recipe names the headless shell; the tests have the whole browser.
 		writeFile(t, filepath.Join(dir, "chromium-headless-shell"), "#!/bin/sh\nexec chromium --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --dump-dom \"$@\"\n", 0o700)
@@ -245,7 +248,7 @@ func (c recipeTest) check(t *testing.T, urls []string, r result) {
 			t.Errorf("%s: %+v; %s", url, f, r.err)
 			continue
 		}
-		if c.object && f.Agent != agentUA {
+		if (c.object || c.tool == "firefox") && f.Agent != agentUA {
 			t.Errorf("scripts of %s see the agent %q", url, f.Agent)
 		}
 		if !isRefused(url) {

@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -525,5 +526,32 @@ func TestSecondSignal(t *testing.T) {
 	// The state is whole: the next one starts and the log verifies.
 	if r := g.cli(t, "audit", "verify"); r.code != 0 {
 		t.Errorf("%+v", r)
+	}
+}
+
+// TestServeEarlySignals: whoever reads that it runs may signal at once: a reload does not kill it, and an end is a drain.
+func TestServeEarlySignals(t *testing.T) {
+	t.Parallel()
+	for range 5 {
+		dir := t.TempDir()
+		cmd := exec.Command(binary(t), "serve", "--config", gateConfig{}.write(t, dir))
+		cmd.Env = bareEnv(dir)
+		out, err := cmd.StderrPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		said := bufio.NewScanner(out)
+		for said.Scan() {
+			if strings.HasPrefix(said.Text(), "crawlgate: proxy ") {
+				_ = cmd.Process.Signal(syscall.SIGHUP)
+				_ = cmd.Process.Signal(syscall.SIGTERM)
+			}
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("serve ended: %v", err)
+		}
 	}
 }

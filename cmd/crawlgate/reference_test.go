@@ -66,13 +66,13 @@ func reference(t *testing.T) []byte {
 	for _, r := range proxy.ReasonTable() {
 		p("| `%s` | %d | %s | %s |\n", r.Code, r.Status, r.Title, r.Advice)
 	}
-	p("\n`bad-request` is also 408, 414, 431, 501 or 505.\n")
+	p("\n`bad-request` is also 408, 414, 417, 431, 501 or 505.\n")
 	p("\n## Fields\n\n| field | where | meaning |\n| --- | --- | --- |\n")
 	for _, f := range [][3]string{
 		{"Crawlgate-Request-Id", "every answer", "the id of the audit event"},
 		{"Crawlgate-Reason", "answers of crawlgate itself", "the reason code"},
 		{"Crawlgate-Waited", "answers of sites", "seconds waited for the turn, where it waited"},
-		{"Crawlgate-Indexing", "answers of sites", "`noindex`, `nofollow` as the page asks"},
+		{"Crawlgate-Indexing", "answers of sites", "`noindex`, `nofollow` as the page asks; what its meta tags say later than the head comes as a trailer to fetchers that send `TE: trailers` (over HTTP/1.1 the page is then chunked)"},
 		{"Proxy-Status", "answers of crawlgate itself", "RFC 9209: `crawlgate; error=...; details=\"CODE: ...\"`"},
 		{"Retry-After", "answers of crawlgate itself", "where waiting helps"},
 		{"Crawlgate-Profile", "requests", "profile to fetch by; only for clients with `fields: true`"},

@@ -107,14 +107,15 @@ func (a *app) serve(ctx context.Context, load loadFunc) error {
 		i.stop(log)
 		return err
 	}
+	// Before anybody is told that it runs: who hears so may end it at once, and it shall drain.
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	defer signal.Stop(signals)
 	i.announce(a.stderr)
 	i.background(ctx)
 	i.watchChain(ctx)
 	notifySystemd("READY=1")
 
-	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
-	defer signal.Stop(signals)
 	watch, stopWatch := context.WithCancel(ctx)
 	defer stopWatch()
 	changed := make(chan struct{}, 1)

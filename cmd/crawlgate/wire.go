@@ -282,7 +282,7 @@ func compileRules(c *configs.Config) (*proxy.Rules, error) {
 		rp := &proxy.Profile{Name: p.Name, Agent: agent, Sign: p.Sign, AnySite: p.Sites == configs.SitesAny, IdentityLock: p.IdentityLock,
 			Robots: p.Robots, Pacing: p.Pacing, Job: proxy.JobRules(p.Job),
 			Limits: proxy.Limits{Methods: p.Limits.Methods, RequestBody: p.Limits.RequestBody, ResponseBody: p.Limits.ResponseBody, Redirects: p.Limits.Redirects,
-				Timeout: p.Limits.Timeout, Authorization: p.Limits.Authorization, WebSocket: p.Limits.WebSocket, DenyKinds: p.Limits.DenyKinds}}
+				Timeout: p.Limits.Timeout, Authorization: p.Limits.Authorization, WebSocket: p.Limits.WebSocket, Connections: p.Limits.Connections, DenyKinds: p.Limits.DenyKinds}}
 		r.Profiles[p.Name] = rp
 		r.Order = append(r.Order, rp)
 	}
