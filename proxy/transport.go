@@ -159,6 +159,20 @@ type originConn struct {
 	net.Conn
 	seat  *seat // nil: not counted
 	ended atomic.Bool
+	proto atomic.Int32 // what was agreed on in the handshake: 0 not asked yet, 1 or 2
+}
+
+// h2 tells whether HTTP/2 is spoken on it, under t. The answer is kept: a connection's state is a large copy.
+func (c *originConn) h2(t *tls.Conn) bool {
+	v := c.proto.Load()
+	if v == 0 {
+		v = 1
+		if t.ConnectionState().NegotiatedProtocol == "h2" {
+			v = 2
+		}
+		c.proto.Store(v)
+	}
+	return v == 2
 }
 
 // Close gives the seat to the next.
@@ -234,8 +248,9 @@ func (w *wireLog) trace(early func(int, http.Header)) *httptrace.ClientTrace {
 			if secure {
 				c = t.NetConn()
 			}
+			oc, ours := c.(*originConn)
 			// The Transport calls this from the goroutine that then writes the request, and before it does.
-			h2 := secure && t.ConnectionState().NegotiatedProtocol == "h2"
+			h2 := secure && ours && oc.h2(t)
 			if !h2 {
 				once(w.req)
 			} else if w.sent() {
@@ -250,7 +265,7 @@ func (w *wireLog) trace(early func(int, http.Header)) *httptrace.ClientTrace {
 				close(w.queued)
 				w.queued = nil
 			}
-			if oc, ok := c.(*originConn); ok {
+			if ours {
 				w.seat = oc.seat
 				if secure {
 					w.secure = oc
