@@ -2,6 +2,8 @@ package admin
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+
+	"crawlgate/audit"
 )
 
 // gauges asks Options.Gauges once a scrape: values that no event carries.
@@ -30,6 +32,16 @@ var (
 	descQueueMax    = desc("crawlgate_audit_queue_limit_events", "Events that may wait before requests are refused.")
 	descLost        = desc("crawlgate_audit_lost_events_total", "Events that could not be written.")
 	descSeq         = desc("crawlgate_audit_sequence", "Number of the last event of the chain.")
+	descDisk        = desc("crawlgate_audit_disk_free_bytes", "Bytes left on the disk of the audit log.")
+	descHeads       = desc("crawlgate_audit_heads_delivered_total", "Signed heads that audit.checkpoint_to has taken, by kind of place.", "kind")
+	descHeadErrs    = desc("crawlgate_audit_head_failures_total", "Attempts to deliver a signed head that failed; each is tried again.", "kind")
+	descHeadSkips   = desc("crawlgate_audit_heads_skipped_total", "Signed heads left out because newer ones cover them and too many waited.", "kind")
+	descHeadWait    = desc("crawlgate_audit_heads_waiting", "Signed heads that wait to be delivered.", "kind")
+	descSinkFail    = desc("crawlgate_audit_sinks_failing", "Places of audit.checkpoint_to whose last delivery failed.", "kind")
+	descChain       = desc("crawlgate_audit_chain_whole", "1 if the gate found its own chain whole when it last read it, else 0.")
+	descChainAt     = desc("crawlgate_audit_chain_verified_timestamp_seconds", "When the gate last read its own chain.")
+	descProof       = desc("crawlgate_audit_proof_passed", "1 if the last crawlgate audit prove on this state folder passed, else 0.")
+	descProofAt     = desc("crawlgate_audit_proof_timestamp_seconds", "When that was.")
 	descClock       = desc("crawlgate_clock_offset_seconds", "Own clock minus the clocks of sites (median of their Date fields).")
 	descSubscribers = desc("crawlgate_admin_stream_readers", "Readers of the decisions stream now.")
 	descReady       = desc("crawlgate_ready", "1 if every readiness check holds.")
@@ -104,6 +116,40 @@ func (g gauges) Collect(ch chan<- prometheus.Metric) {
 	count(descLost, v.AuditLost)
 	gauge(descSeq, float64(v.AuditSeq))
 	gauge(descClock, v.ClockOffset.Seconds())
+	g.trail(v, gauge, count)
+}
+
+// trail are the values about the audit log that are there only once they are known.
+func (gauges) trail(v Gauges, gauge func(*prometheus.Desc, float64, ...string), count func(*prometheus.Desc, uint64, ...string)) {
+	if v.AuditDiskFree >= 0 {
+		gauge(descDisk, float64(v.AuditDiskFree))
+	}
+	for _, kind := range audit.SinkKinds() {
+		var delivered, failures, skipped uint64
+		waiting, failing := 0, 0
+		for _, s := range v.AuditSinks {
+			if s.Kind != kind {
+				continue
+			}
+			delivered, failures, skipped, waiting = delivered+s.Delivered, failures+s.Failures, skipped+s.Skipped, waiting+s.Waiting
+			if s.Failing {
+				failing++
+			}
+		}
+		count(descHeads, delivered, kind)
+		count(descHeadErrs, failures, kind)
+		count(descHeadSkips, skipped, kind)
+		gauge(descHeadWait, float64(waiting), kind)
+		gauge(descSinkFail, float64(failing), kind)
+	}
+	if !v.ChainVerifiedAt.IsZero() {
+		gauge(descChain, bit(v.ChainWhole))
+		gauge(descChainAt, seconds(v.ChainVerifiedAt))
+	}
+	if !v.ProofAt.IsZero() {
+		gauge(descProof, bit(v.ProofPassed))
+		gauge(descProofAt, seconds(v.ProofAt))
+	}
 }
 
 func bit(b bool) float64 {

@@ -27,10 +27,11 @@ const (
 	turnsWindow  = 5 * time.Minute // the picture reaches back so far at most
 )
 
-//go:embed live.html.tmpl live.css live.js favicon.svg
+//go:embed live.html.tmpl trail.html.tmpl live.css live.js favicon.svg
 var files embed.FS
 
 var page = template.Must(template.New("live.html.tmpl").Funcs(template.FuncMap{
+	"sum":     func(n int64) string { return number(n) },
 	"clean":   clean,
 	"short":   short,
 	"seconds": func(s float64) string { return short(time.Duration(s * float64(time.Second))) },
@@ -45,7 +46,7 @@ var page = template.Must(template.New("live.html.tmpl").Funcs(template.FuncMap{
 	"stamp":   func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 	"join":    func(s []string) string { return clean(strings.Join(s, ", ")) },
 	"rule":    ruleText,
-}).ParseFS(files, "live.html.tmpl"))
+}).ParseFS(files, "live.html.tmpl", "trail.html.tmpl"))
 
 // asset serves one file of the page's own.
 func asset(name, contentType string) handler {
@@ -99,6 +100,7 @@ type view struct {
 	HasLedger  bool
 	CanChange  bool
 	Lost       uint64
+	Proof      proofView
 
 	HasRobots  bool
 	CanExplain bool
@@ -196,6 +198,7 @@ func (s *Server) view(r *http.Request, q url.Values) *view {
 		v.Ledger = s.o.Ledger.List()
 	}
 	s.viewTurns(v, now)
+	v.Proof = s.viewProof(l.Chain)
 	if q.Get("explain") != "" {
 		v.Explain = s.viewExplain(r, q)
 	}

@@ -77,7 +77,8 @@ func hostileServer(t testing.TB, v string) *Server {
 					{Host: v, State: "held_back", Cause: v, Until: testTime, Queue: []QueueEntry{{v, 1}}, Waiting: 1, Robots: LiveRobots{State: v, Rule: v, SHA256: v}},
 					{Host: v + "2", State: v, Cause: v},
 				},
-				Chain: LiveChain{Head: v, Exported: v, Broken: v}, CA: LiveCA{Expires: testTime, Fingerprint: v, SPKI: v},
+				Chain: LiveChain{Seq: 7, Head: v, File: v, Unwritable: v, Verified: LiveVerified{At: testTime, Broken: v},
+					Sinks: []audit.SinkStatus{{Target: v, Kind: v, Failing: true, Since: testTime, Error: v, Newest: audit.Head{Seq: 3, Head: v}}, {Target: v, Kind: v, At: testTime, Skipped: 2, Waiting: 1}}}, CA: LiveCA{Expires: testTime, Fingerprint: v, SPKI: v},
 			}
 		}
 		o.Ready = func() []Check { return []Check{{Name: v, Detail: v}} }
@@ -87,6 +88,7 @@ func hostileServer(t testing.TB, v string) *Server {
 			return map[string]string{v: v}, nil
 		}
 		o.RobotsFile = func(string) ([]byte, bool) { return nil, false }
+		o.Proof = func() (*audit.KeptProof, error) { return hostileProof(v), nil }
 	})
 	fill := func(e *audit.Event) {
 		e.ID, e.Agent, e.Profile, e.Job, e.Kind, e.Method, e.Host, e.Class = v, v, v, v, v, v, v, v

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"net/netip"
 	"time"
+
+	"crawlgate/audit"
 )
 
 // Options is everything a Server may ask the rest of the gate. Each field may
@@ -67,6 +69,8 @@ type Options struct {
 	Ledger Ledger
 	// Jobs are the errands of clients.
 	Jobs Jobs
+	// Proof is the last proof that was kept, nil if there is none. Why one cannot be read is the caller's to log.
+	Proof func() (*audit.KeptProof, error)
 	// Audit writes matching events as JSON Lines, oldest first.
 	Audit func(ctx context.Context, q AuditQuery, w io.Writer) error
 
@@ -214,13 +218,41 @@ type LiveRobots struct {
 
 // LiveChain is the state of the audit chain.
 type LiveChain struct {
-	Seq        uint64    `json:"seq"`
-	Head       string    `json:"head,omitempty"`
-	Checkpoint time.Time `json:"checkpoint,omitzero"`
-	Exported   string    `json:"exported,omitempty"` // where the last checkpoint was sent
-	Lost       uint64    `json:"lost"`
-	Broken     string    `json:"broken,omitempty"` // "" : whole
-	DiskFree   uint64    `json:"disk_free,omitempty"`
+	Seq        uint64             `json:"seq"`
+	Head       string             `json:"head,omitempty"`
+	File       string             `json:"file,omitempty"`
+	Size       int64              `json:"size,omitempty"`       // bytes of the live file
+	Checkpoint time.Time          `json:"checkpoint,omitzero"`  // last signed head
+	Signed     uint64             `json:"signed_seq,omitempty"` // its number
+	Sinks      []audit.SinkStatus `json:"sinks,omitempty"`      // where signed heads are kept elsewhere
+	Lost       uint64             `json:"lost"`                 // events since the start
+	Queued     int                `json:"queued"`
+	QueueLimit int                `json:"queue_limit,omitempty"`
+	DiskFree   int64              `json:"disk_free,omitempty"` // bytes, negative: not known
+	Unwritable string             `json:"unwritable,omitempty"`
+	Verified   LiveVerified       `json:"verified,omitzero"`
+}
+
+// LiveVerified is what the gate found when it last read its own log.
+type LiveVerified struct {
+	At     time.Time `json:"at"`
+	Broken string    `json:"broken,omitempty"` // "": whole
+	Files  int       `json:"files"`
+	Events int64     `json:"events"`
+	First  uint64    `json:"first_seq"`
+	Last   uint64    `json:"last_seq"`
+	Signed uint64    `json:"signed_seq"` // covered by a signature that was checked
+	Lost   int64     `json:"lost"`       // events that gaps of the log declare
+}
+
+// Failing counts the sinks whose last attempt failed.
+func (c LiveChain) Failing() (n int) {
+	for _, s := range c.Sinks {
+		if s.Failing {
+			n++
+		}
+	}
+	return n
 }
 
 // LiveCA is the interception CA.
@@ -255,6 +287,12 @@ type Gauges struct {
 	AuditQueueMax      int
 	AuditLost          uint64
 	AuditSeq           uint64
+	AuditDiskFree      int64              // bytes, negative: not known
+	AuditSinks         []audit.SinkStatus // where signed heads go
+	ChainVerifiedAt    time.Time          // zero: not yet
+	ChainWhole         bool               // then: what was found
+	ProofAt            time.Time          // of the last proof, zero: none
+	ProofPassed        bool
 	ClockOffset        time.Duration // own clock minus the sites'
 }
 

@@ -124,6 +124,7 @@ func (s *Server) routes() map[string]route {
 		"/api/explain":   {get: s.serveExplain},
 		"/api/ledger":    {get: s.serveLedger, post: s.changeLedger, delete: s.resumeHost},
 		"/api/audit":     {get: s.serveAudit},
+		"/api/proof":     {get: s.serveProof},
 		"/api/robots/":   {get: s.serveRobots},
 
 		pathDirectory: {get: s.serveDirectory, open: true, publish: true},

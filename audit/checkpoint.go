@@ -4,7 +4,6 @@ import (
 	"crypto/ed25519"
 	"encoding/base64"
 	"fmt"
-	"os"
 	"strconv"
 	"time"
 )
@@ -46,56 +45,7 @@ func (l *Log) appendCheckpoint(removed Checkpoint) {
 	l.appendOwn(e)
 	l.sinceCheckpoint = 0
 	l.signed = Head{Seq: c.Seq, Head: c.Head, Time: e.Time, File: l.path}
-	if l.set.Load().CheckpointTo != "" {
-		l.pending.heads = append(l.pending.heads, e)
-	}
-}
-
-// exportHeads writes signed heads whose events are in the log to the file of checkpoint_to, one event a line. The keeper
-// calls it, so that a slow disk elsewhere holds nobody up. A failure is logged and tried again with the next head: the
-// chain itself does not depend on it.
-func (l *Log) exportHeads() {
-	l.mu.Lock()
-	events := l.heads
-	l.heads = nil
-	l.mu.Unlock()
-	if len(events) == 0 {
-		return
-	}
-	err := appendEvents(l.set.Load().CheckpointTo, events)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	last := events[len(events)-1]
-	if err != nil {
-		l.log.Warn("audit: head not exported", "file", l.set.Load().CheckpointTo, "error", err)
-		l.heads = append([]*Event{last}, l.heads...) // the newest covers all before it
-		return
-	}
-	l.exported = Head{Seq: last.Checkpoint.Seq, Head: last.Checkpoint.Head, Time: last.Time, File: l.set.Load().CheckpointTo}
-}
-
-// appendEvents writes events to the end of a file and makes them durable.
-func appendEvents(path string, events []*Event) error {
-	var b []byte
-	for _, e := range events {
-		line, err := e.MarshalJSON()
-		if err != nil {
-			return err
-		}
-		b = append(append(b, line...), '\n')
-	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	if serr := f.Sync(); err == nil {
-		err = serr
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	return err
+	l.pending.heads = append(l.pending.heads, e)
 }
 
 // Printable shortens text that strangers may have written and leaves only what a terminal shows harmlessly.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -17,6 +18,7 @@ const (
 	defaultMinFree    = 16 << 20
 	defaultCheckpoint = 1000
 	defaultFsync      = time.Second
+	defaultVerify     = 24 * time.Hour
 
 	minMaxSize   = 64 << 10
 	maxQueue     = 1 << 20
@@ -44,7 +46,14 @@ type Config struct {
 	Queue           int           `mapstructure:"queue"`            // events that may wait for the disk
 	MinFree         int64         `mapstructure:"min_free"`         // bytes free below which nothing goes out; 0: not looked at
 	CheckpointEvery int           `mapstructure:"checkpoint_every"` // events between signed heads
-	CheckpointTo    string        `mapstructure:"checkpoint_to"`    // file on another disk that each signed head is also written to
+	CheckpointTo    Texts         `mapstructure:"checkpoint_to"`    // where each signed head also goes: files, URLs, syslog
+	// CheckpointCAFile holds roots, beside the system's, for https and syslog+tls.
+	CheckpointCAFile string `mapstructure:"checkpoint_ca_file"`
+	// VerifyEvery is how often a running gate verifies its own chain, at its start first; 0: never. The program does it,
+	// not the log.
+	VerifyEvery time.Duration `mapstructure:"verify_every"`
+	// Access is about `crawlgate audit access` alone.
+	Access AccessConfig `mapstructure:"access"`
 }
 
 // Defaults is what absent keys mean.
@@ -52,6 +61,7 @@ func Defaults() Config {
 	return Config{
 		MaxSize: defaultMaxSize, Keep: defaultKeep, Compress: true, Query: "secrets", ClientIP: "keep", Fsync: defaultFsync.String(),
 		OnError: refuse, Queue: defaultQueue, MinFree: defaultMinFree, CheckpointEvery: defaultCheckpoint,
+		VerifyEvery: defaultVerify, Access: AccessDefaults(),
 	}
 }
 
@@ -115,9 +125,17 @@ func (c Config) Validate() error {
 	if c.CheckpointEvery < 1 {
 		bad("checkpoint_every", "%d: at least 1", c.CheckpointEvery)
 	}
-	if strings.Contains(c.CheckpointTo, "://") {
-		bad("checkpoint_to", "%q: only a file is supported; let a log shipper carry it on", c.CheckpointTo)
+	for i, text := range c.CheckpointTo {
+		if _, err := parseTarget(text); err != nil {
+			bad(fmt.Sprintf("checkpoint_to[%d]", i), "%v", err)
+		} else if slices.Contains(c.CheckpointTo[:i], text) {
+			bad(fmt.Sprintf("checkpoint_to[%d]", i), "is named twice")
+		}
 	}
+	if c.VerifyEvery < 0 || c.VerifyEvery > 0 && c.VerifyEvery < time.Minute {
+		bad("verify_every", "%s: give 0s or at least 1m", c.VerifyEvery)
+	}
+	c.Access.validate(func(key, format string, args ...any) { bad("access."+key, format, args...) })
 	return errors.Join(errs...)
 }
 
@@ -129,6 +147,11 @@ func (c Config) Warnings() []string {
 	}
 	if c.OnError == drop {
 		w = append(w, "audit.on_error: drop lets requests go out that are not recorded")
+	}
+	for _, t := range parseTargets(c.CheckpointTo) {
+		if t.bare() {
+			w = append(w, "audit.checkpoint_to: the password for "+t.label+" goes there unencrypted: write https")
+		}
 	}
 	return w
 }

@@ -79,7 +79,7 @@ func (f *faulty) Sync() error {
 
 func openDisk(t *testing.T, c Config, dir string, d *disk) *Log {
 	t.Helper()
-	l, err := open(c, dir, nil, d.open)
+	l, err := open(c, dir, nil, nil, d.open)
 	if err != nil {
 		t.Fatal(err)
 	}

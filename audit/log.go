@@ -47,6 +47,7 @@ type Log struct {
 	dir    string // keys
 	log    *slog.Logger
 	signer *signer
+	push   *exporter // of signed heads
 	lock   *fileLock
 
 	mu              sync.Mutex // the chain
@@ -59,9 +60,7 @@ type Log struct {
 	lost            int64 // events refused since the last gap event
 	lostFrom        uint64
 	totalLost       int64
-	heads           []*Event // checkpoints written and not yet exported
-	signed          Head     // last signed
-	exported        Head     // last written to checkpoint_to
+	signed          Head // last signed
 	closed          bool
 
 	subs   []*func(*Event) // never changed in place
@@ -76,7 +75,7 @@ type Log struct {
 	wake, urgent, probe chan struct{}
 	ops                 chan op
 	quit, done          chan struct{}
-	keep, export        chan struct{} // work for the keeper: sealed files, heads
+	keep                chan struct{} // work for the keeper
 	keepDone            chan struct{}
 	closing             sync.Once
 	closeErr            error
@@ -85,12 +84,18 @@ type Log struct {
 }
 
 // Open opens the log of a state folder, made if it is not there, and goes on with the chain it finds. What a crash left
-// unfinished is moved aside and named in the start event. stateDir/audit holds the keys. A nil logger discards.
+// unfinished is moved aside and named in the start event. stateDir/audit holds the keys. A nil logger discards. Heads can
+// go to files only; [OpenVia] opens a log that also delivers them over the network.
 func Open(c Config, stateDir string, log *slog.Logger) (*Log, error) {
-	return open(c, stateDir, log, openAppend)
+	return open(c, stateDir, log, nil, openAppend)
 }
 
-func open(c Config, stateDir string, log *slog.Logger, opener func(string) (file, error)) (*Log, error) {
+// OpenVia is [Open] with a way to the sinks of checkpoint_to that are on the network.
+func OpenVia(dial Dial, c Config, stateDir string, log *slog.Logger) (*Log, error) {
+	return open(c, stateDir, log, dial, openAppend)
+}
+
+func open(c Config, stateDir string, log *slog.Logger, dial Dial, opener func(string) (file, error)) (*Log, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
@@ -100,7 +105,7 @@ func open(c Config, stateDir string, log *slog.Logger, opener func(string) (file
 	l := &Log{
 		path: c.path(stateDir), dir: filepath.Join(stateDir, "audit"), log: log, pending: new(batch),
 		wake: make(chan struct{}, 1), urgent: make(chan struct{}, 1), probe: make(chan struct{}, 1), ops: make(chan op),
-		quit: make(chan struct{}), done: make(chan struct{}), keep: make(chan struct{}, 1), export: make(chan struct{}, 1), keepDone: make(chan struct{}),
+		quit: make(chan struct{}), done: make(chan struct{}), keep: make(chan struct{}, 1), keepDone: make(chan struct{}),
 	}
 	for _, dir := range []string{l.dir, filepath.Dir(l.path)} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -111,7 +116,7 @@ func open(c Config, stateDir string, log *slog.Logger, opener func(string) (file
 	if l.lock, err = lockFile(lockPath(l.path)); err != nil {
 		return nil, fmt.Errorf("open the audit log: %w", err)
 	}
-	if err := l.start(c, opener); err != nil {
+	if err := l.start(c, dial, opener); err != nil {
 		l.lock.unlock()
 		return nil, fmt.Errorf("open the audit log: %w", err)
 	}
@@ -122,8 +127,13 @@ func open(c Config, stateDir string, log *slog.Logger, opener func(string) (file
 }
 
 // start reads keys and the end of the chain, opens the file and appends the start event.
-func (l *Log) start(c Config, opener func(string) (file, error)) (err error) {
+func (l *Log) start(c Config, dial Dial, opener func(string) (file, error)) (err error) {
 	if l.key, err = loadHashKey(l.dir, true); err != nil {
+		return err
+	}
+	l.push = newExporter(l.dir, l.key, dial, l.log)
+	deliver, err := l.push.prepare(c)
+	if err != nil {
 		return err
 	}
 	if err := l.use(c); err != nil {
@@ -137,6 +147,16 @@ func (l *Log) start(c Config, opener func(string) (file, error)) (err error) {
 		return err
 	}
 	l.seq, l.head = found.seq, found.head
+	if found.seq > 0 && len(c.CheckpointTo) > 0 {
+		h, err := newestCheckpoint(l.path)
+		if err != nil {
+			l.log.Warn("audit: the newest signed head cannot be read; checkpoint_to gets the next one", "error", err)
+		}
+		if h != nil {
+			l.push.newest, l.signed = h, h.Head
+			l.signed.File = l.path
+		}
+	}
 	l.w = writer{open: opener, size: found.size, lastSeq: found.seq, syncedSeq: found.seq, firstSeq: found.firstSeq, firstTime: found.firstTime}
 	if l.w.f, err = opener(l.path); err != nil {
 		return err
@@ -145,6 +165,7 @@ func (l *Log) start(c Config, opener func(string) (file, error)) (err error) {
 		l.w.f.Close()
 		return err
 	}
+	deliver()
 	if found.torn != "" {
 		l.log.Warn("audit: unfinished last line moved aside", "file", found.torn, "bytes", found.tornBytes)
 	}
@@ -177,9 +198,14 @@ func (l *Log) Reload(c Config) error {
 	if c.File != l.set.Load().File {
 		return &keyError{"file", "the audit log's file cannot change while it is open: restart"}
 	}
+	deliver, err := l.push.prepare(c)
+	if err != nil {
+		return err
+	}
 	if err := l.use(c); err != nil {
 		return err
 	}
+	deliver()
 	l.signalKeeper()
 	return nil
 }
@@ -295,7 +321,8 @@ func (l *Log) do(run func(*Log) error) error {
 	}
 }
 
-// Close records the stop, writes and fsyncs everything, and frees the file. Later calls return the same.
+// Close records the stop, writes and fsyncs everything, gives the delivery of signed heads a few seconds, and frees the
+// file. Later calls return the same.
 func (l *Log) Close() error {
 	l.closing.Do(func() {
 		l.mu.Lock()
@@ -310,6 +337,7 @@ func (l *Log) Close() error {
 		close(l.quit)
 		<-l.done
 		<-l.keepDone
+		l.push.close()
 		l.lock.unlock()
 	})
 	return l.closeErr

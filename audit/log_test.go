@@ -156,7 +156,7 @@ func TestConfigValidate(t *testing.T) {
 	}
 	c := Config{
 		File: "log.gz", MaxSize: 1, MaxAge: time.Millisecond, Keep: -1, Query: "some", FullFor: []string{"example.com", "https://example.com/"},
-		ClientIP: "drop", Fsync: "1", Sync: "yes", OnError: "panic", Queue: 1, MinFree: -1, CheckpointEvery: 0, CheckpointTo: "https://example.com/",
+		ClientIP: "drop", Fsync: "1", Sync: "yes", OnError: "panic", Queue: 1, MinFree: -1, CheckpointEvery: 0, CheckpointTo: Texts{"heads", "ftp://example.com/"}, VerifyEvery: 1, Access: AccessDefaults(),
 	}
 	var keys []string
 	for _, err := range c.Validate().(interface{ Unwrap() []error }).Unwrap() {
@@ -165,7 +165,7 @@ func TestConfigValidate(t *testing.T) {
 			t.Errorf("text %q", err)
 		}
 	}
-	want := []string{"file", "max_size", "max_age", "keep", "query", "full_for[1]", "client_ip", "fsync", "sync", "on_error", "queue", "min_free", "checkpoint_every", "checkpoint_to"}
+	want := []string{"file", "max_size", "max_age", "keep", "query", "full_for[1]", "client_ip", "fsync", "sync", "on_error", "queue", "min_free", "checkpoint_every", "checkpoint_to[1]", "verify_every"}
 	if diff := cmp.Diff(want, keys); diff != "" {
 		t.Error(diff)
 	}

@@ -163,7 +163,7 @@ func Prove(ctx context.Context, files []string, opt ProofOptions) (*Proof, error
 	if p.archive, err = readProofArchive(opt.Archive); err != nil {
 		return nil, err
 	}
-	if err := p.chain(); err != nil {
+	if err := p.chain(ctx); err != nil {
 		return nil, err
 	}
 	number := map[string]int32{}
@@ -185,8 +185,8 @@ func Prove(ctx context.Context, files []string, opt ProofOptions) (*Proof, error
 }
 
 // chain verifies the log.
-func (p *prover) chain() error {
-	rep, err := Verify(p.files, p.opt.Chain)
+func (p *prover) chain(ctx context.Context) error {
+	rep, err := VerifyContext(ctx, p.files, p.opt.Chain)
 	if err != nil {
 		return err
 	}

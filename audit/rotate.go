@@ -72,18 +72,14 @@ func sealedName(live string, start time.Time, firstSeq uint64) string {
 
 func (l *Log) signalKeeper() { signal(l.keep) }
 
-// keeper compresses sealed files, deletes the oldest and exports heads, beside the writer.
+// keeper compresses sealed files and deletes the oldest, beside the writer.
 func (l *Log) keeper() {
 	defer close(l.keepDone)
 	for {
 		select {
 		case <-l.quit:
 			<-l.done
-			l.exportHeads()
 			return
-		case <-l.export:
-			l.exportHeads()
-			continue
 		case <-l.keep:
 		}
 		if err := l.retain(); err != nil {

@@ -374,7 +374,7 @@ func TestOthersTouchTheFile(t *testing.T) {
 func TestCheckpoints(t *testing.T) {
 	dir := t.TempDir()
 	c := Defaults()
-	c.CheckpointEvery, c.CheckpointTo = 10, filepath.Join(dir, "heads.jsonl")
+	c.CheckpointEvery, c.CheckpointTo = 10, Texts{filepath.Join(dir, "heads.jsonl")}
 	l := openTest(t, c, dir)
 	fill(t, l, 95)
 	if err := l.Close(); err != nil {
@@ -384,7 +384,7 @@ func TestCheckpoints(t *testing.T) {
 	if len(points) < 9 {
 		t.Fatalf("%d checkpoints", len(points))
 	}
-	text, err := os.ReadFile(c.CheckpointTo)
+	text, err := os.ReadFile(c.CheckpointTo[0])
 	if err != nil {
 		t.Fatal(err)
 	}

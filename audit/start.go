@@ -243,3 +243,78 @@ func unfinished(path string) ([]string, error) {
 	}
 	return ids, lines.Err()
 }
+
+// newestCheckpoint finds the last checkpoint of a log: in the live file, read from its end, or in the newest sealed one,
+// whose last line is one. Nil: there is none.
+func newestCheckpoint(live string) (*signedHead, error) {
+	line, err := lastCheckpointLine(live)
+	if err != nil {
+		return nil, err
+	}
+	if line == nil {
+		sealed, err := sealedFiles(live)
+		if err != nil || len(sealed) == 0 {
+			return nil, err
+		}
+		if line, err = sealedCheckpointLine(sealed[len(sealed)-1].path); line == nil || err != nil {
+			return nil, err
+		}
+	}
+	e, err := Decode(line)
+	if err != nil {
+		return nil, err
+	}
+	return &signedHead{Head{Seq: e.Checkpoint.Seq, Head: e.Checkpoint.Head, Time: e.Time}, line}, nil
+}
+
+// checkpointStart is what the line of a checkpoint begins with.
+const checkpointStart = `{"schema":"` + Schema + `","type":"` + TypeCheckpoint + `",`
+
+func lastCheckpointLine(live string) ([]byte, error) {
+	f, err := os.Open(live)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	size, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return nil, err
+	}
+	for n := int64(tailChunk); ; n *= 4 {
+		start := max(size-n, 0)
+		tail := make([]byte, size-start)
+		if _, err := f.ReadAt(tail, start); err != nil && err != io.EOF {
+			return nil, err
+		}
+		// Quotes inside a string are escaped, so this is never part of another event.
+		if i := bytes.LastIndex(tail, []byte(checkpointStart)); i >= 0 {
+			line, _, _ := bytes.Cut(tail[i:], []byte{'\n'})
+			return line, nil
+		}
+		if start == 0 || n >= tailMost {
+			return nil, nil
+		}
+	}
+}
+
+func sealedCheckpointLine(path string) (last []byte, err error) {
+	r, err := openLog(path)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	lines := bufio.NewScanner(r)
+	lines.Buffer(make([]byte, 64<<10), tailMost)
+	for lines.Scan() {
+		if bytes.HasPrefix(lines.Bytes(), []byte(checkpointStart)) {
+			last = append(last[:0], lines.Bytes()...)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return last, nil
+}

@@ -12,7 +12,7 @@ func TestStatus(t *testing.T) {
 		d := &disk{room: -1}
 		dir := t.TempDir()
 		c := Defaults()
-		c.CheckpointEvery, c.CheckpointTo, c.Queue = 5, filepath.Join(dir, "heads"), 16
+		c.CheckpointEvery, c.CheckpointTo, c.Queue = 5, Texts{filepath.Join(dir, "heads")}, 16
 		l := openDisk(t, c, dir, d)
 		for range 9 {
 			if err := l.Record(context.Background(), simple("ok")); err != nil {
@@ -28,8 +28,8 @@ func TestStatus(t *testing.T) {
 		if s.Seq != seq || s.Head != head || s.Size == 0 || s.Queued != 0 || s.QueueLimit != 16 || s.Lost != 0 || s.Free == 0 || s.Err != nil {
 			t.Errorf("%+v", s)
 		}
-		if s.Signed.Seq == 0 || s.Exported.Seq != s.Signed.Seq || s.Exported.Head != s.Signed.Head {
-			t.Errorf("signed %+v, exported %+v", s.Signed, s.Exported)
+		if s.Signed.Seq == 0 || len(s.Sinks) != 1 || !sameHead(s.Sinks[0].Newest, s.Signed) || s.Sinks[0].Waiting != 0 {
+			t.Errorf("signed %+v, delivered %+v", s.Signed, s.Sinks)
 		}
 		d.set(func(d *disk) { d.room = 0 })
 		for range 20 {

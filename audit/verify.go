@@ -3,6 +3,7 @@ package audit
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -46,6 +47,16 @@ type Report struct {
 	LastTime string    `json:"last_time"`
 	Signed   uint64    `json:"signed_seq"` // covered by a checkpoint whose signature was checked
 	Lost     int64     `json:"lost"`       // events that gap events declare
+	// Saved is about the heads kept elsewhere, nil when none were given.
+	Saved *SavedReport `json:"saved,omitempty"`
+}
+
+// SavedReport counts the signed heads kept elsewhere that a log was compared with, doubled ones once.
+type SavedReport struct {
+	Heads   int    `json:"heads"`
+	Matched int    `json:"matched"` // the log has this very event
+	Before  int    `json:"before"`  // older than the files at hand: not compared
+	Newest  uint64 `json:"newest_seq"`
 }
 
 // VerifyOptions narrows a verification.
@@ -53,6 +64,9 @@ type VerifyOptions struct {
 	Head string // hash that must be reached
 	Keys Keys   // nil: signatures are not checked
 	From uint64 // first number to check; the files may begin there
+	// Saved are signed heads kept elsewhere: the log must have each of their events. Nil: there are none; empty: none
+	// were found where they should be, which is a finding.
+	Saved []Saved
 }
 
 const (
@@ -65,6 +79,7 @@ type verifier struct {
 	opt      VerifyOptions
 	rep      Report
 	hash     hasher
+	saved    savedHeads
 	prev     [64]byte
 	headSeen bool
 	start    *Finding // the chain begins later than it should, and nothing explained it yet
@@ -74,15 +89,28 @@ type verifier struct {
 // Verify reads files of one chain in the order given ([Order] finds it) and stops at the first bad place. The error is
 // for files that cannot be read; what is wrong with a chain is in the report.
 func Verify(files []string, opt VerifyOptions) (Report, error) {
+	return VerifyContext(context.Background(), files, opt)
+}
+
+// VerifyContext is [Verify] until ctx ends; the error is then that of ctx.
+func VerifyContext(ctx context.Context, files []string, opt VerifyOptions) (Report, error) {
 	v := &verifier{opt: opt}
 	v.rep.Warnings = []Finding{}
+	if opt.Saved != nil {
+		v.saved = newSavedHeads(opt.Saved, opt.Keys)
+		v.rep.Saved = &SavedReport{}
+		for seq, list := range v.saved.bySeq {
+			v.rep.Saved.Heads += len(list)
+			v.rep.Saved.Newest = max(v.rep.Saved.Newest, seq)
+		}
+	}
 	for _, path := range files {
 		v.rep.Files++
 		r, err := openLog(path)
 		if err != nil {
 			return v.rep, err
 		}
-		ok, err := v.file(path, r)
+		ok, err := v.file(ctx, path, r)
 		r.Close()
 		if err != nil {
 			return v.rep, fmt.Errorf("%s: %w", path, err)
@@ -110,13 +138,30 @@ func (v *verifier) end(last string) {
 		v.broken(Finding{Kind: TailMissing, File: last, Text: fmt.Sprintf("the log ends at seq %d without reaching the head %s", v.rep.Last, Printable(v.opt.Head, 64))})
 	default:
 		v.rep.OK = true
+		v.endSaved(last)
+	}
+}
+
+// endSaved judges the heads kept elsewhere that no event of the log has met.
+func (v *verifier) endSaved(last string) {
+	if v.rep.Saved == nil {
+		return
+	}
+	v.rep.Saved.Before = v.saved.before(v.rep.First)
+	if f := v.saved.after(v.rep.Last); f != nil {
+		v.broken(*f)
+	} else if v.rep.Saved.Matched == 0 {
+		v.broken(Finding{Kind: TailMissing, File: last, Text: fmt.Sprintf("of the heads kept elsewhere (%d) none is of an event in these files", v.rep.Saved.Heads)})
 	}
 }
 
 // file reads one file and tells whether all is well so far.
-func (v *verifier) file(path string, r io.Reader) (bool, error) {
+func (v *verifier) file(ctx context.Context, path string, r io.Reader) (bool, error) {
 	lines := bufio.NewReaderSize(r, lineRoom)
 	for n := 1; ; n++ {
+		if n%1024 == 1 && ctx.Err() != nil {
+			return false, ctx.Err()
+		}
 		line, err := lines.ReadSlice('\n')
 		v.rep.Bytes += int64(len(line))
 		switch {
@@ -195,6 +240,13 @@ func (v *verifier) line(path string, n int, line []byte) bool {
 	}
 	if b := valueOf(line, `"time":"`, '"'); b != nil {
 		v.rep.LastTime = string(b)
+	}
+	if v.rep.Saved != nil {
+		n, bad := v.saved.meet(k.seq, k.hash)
+		v.rep.Saved.Matched += n
+		if bad != nil {
+			return v.broken(*bad)
+		}
 	}
 	switch string(k.typ) {
 	case TypeCheckpoint:

@@ -186,16 +186,13 @@ func (l *Log) write(b *batch) error {
 	l.queued -= b.events
 	l.bytes -= len(b.buf)
 	l.full.Store(int64(l.queued))
-	l.heads = append(l.heads, b.heads...)
 	if l.lost > 0 {
 		l.appendGap()
 		signal(l.urgent)
 	}
 	l.mu.Unlock()
 	l.deliver()
-	if len(b.heads) > 0 {
-		signal(l.export)
-	}
+	l.push.add(b.heads)
 	w.cur = nil
 	b.written.end(nil)
 	b.written = nil

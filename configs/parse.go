@@ -149,6 +149,8 @@ func (p *parser) value(s *shape, n *yaml.Node, at place, depth int) *tree {
 		p.add(at, "must be a block of keys: "+keyList(s), true)
 	case s.kind == kindList && n.Kind == yaml.SequenceNode:
 		return p.list(s, n, at, depth)
+	case s.kind == kindList && s.text && n.Kind == yaml.ScalarNode:
+		return p.only(s, n, at)
 	case s.kind == kindList && n.Kind == yaml.ScalarNode:
 		p.add(at, fmt.Sprintf("must be a list; write [%s]", short(n.Value)), true)
 	case s.kind == kindList:
@@ -179,6 +181,20 @@ func (p *parser) text(s *shape, n *yaml.Node, at place) *tree {
 		return nil
 	}
 	return &tree{kind: kindText, val: v, at: at}
+}
+
+// only is a list that is written as its one item; an empty text is the empty list.
+func (p *parser) only(s *shape, n *yaml.Node, at place) *tree {
+	v, err := scalar(s.elem.kind, n)
+	if err != nil {
+		p.add(at, err.Error(), false)
+		return nil
+	}
+	t := &tree{kind: kindList, at: at, items: []*tree{}}
+	if v != "" {
+		t.items = append(t.items, &tree{kind: s.elem.kind, val: v, at: at})
+	}
+	return t
 }
 
 func (p *parser) list(s *shape, n *yaml.Node, at place, depth int) *tree {

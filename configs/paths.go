@@ -4,6 +4,7 @@ import (
 	"errors"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 )
 
@@ -22,13 +23,25 @@ func expand(path string, env map[string]string) (string, error) {
 	return filepath.Join(home, path[1:]), nil
 }
 
-// expandPaths expands every setting that names a file or folder: state_dir, file, checkpoint_to, and keys that end in _file or _files.
+// accessPaths are the keys of audit.access that name files or folders.
+var accessPaths = []string{"robots", "crawlers", "ranges", "dns_cache", "sitemap", "output"}
+
+// namesPath tells whether a key holds the name of a file or folder: state_dir, file, checkpoint_to, those of audit.access,
+// and keys that end in _file or _files.
+func namesPath(path string) bool {
+	path, _, _ = strings.Cut(path, "[")
+	name := path[strings.LastIndexByte(path, '.')+1:]
+	if access, ok := strings.CutPrefix(path, "audit.access."); ok {
+		return slices.Contains(accessPaths, access)
+	}
+	return name == "state_dir" || name == "file" || name == "checkpoint_to" || strings.HasSuffix(name, "_file") || strings.HasSuffix(name, "_files")
+}
+
+// expandPaths expands every setting that names a file or folder.
 func expandPaths(c *Config, src *Sources, env map[string]string) []Problem {
 	var problems []Problem
 	eachString(src.shape, reflect.ValueOf(c).Elem(), "", func(path string, v reflect.Value) {
-		name := path[strings.LastIndexByte(path, '.')+1:]
-		name, _, _ = strings.Cut(name, "[")
-		if name != "state_dir" && name != "file" && name != "checkpoint_to" && !strings.HasSuffix(name, "_file") && !strings.HasSuffix(name, "_files") {
+		if !namesPath(path) {
 			return
 		}
 		full, err := expand(v.String(), env)

@@ -98,6 +98,10 @@ func fromText(s *shape, value string, at place) (*tree, []Problem) {
 	case kindList:
 		var doc yaml.Node
 		err := decodeNode(yaml.NewDecoder(strings.NewReader(value)), &doc)
+		if s.text && !strings.HasPrefix(strings.TrimSpace(value), "[") {
+			n.Tag, n.Style = "!!str", yaml.DoubleQuotedStyle
+			break
+		}
 		if err != nil || len(doc.Content) != 1 || doc.Content[0].Kind != yaml.SequenceNode {
 			p.add(at, "is a list; write it as [a, b]", true)
 			return nil, p.problems

@@ -30,7 +30,7 @@ const (
 type shape struct {
 	kind   kind
 	typ    reflect.Type
-	text   bool    // a struct that may also be written as a string
+	text   bool    // a struct, or a list of texts, that may also be written as a string
 	elem   *shape  // of a list
 	fields []field // of a struct, in the order of the type
 }
@@ -71,6 +71,8 @@ func shapeOf(t reflect.Type) *shape {
 		if len(s.fields) == 0 && text {
 			s.kind, s.text = kindText, false
 		}
+	case text && t.Kind() == reflect.Slice:
+		s.kind, s.text, s.elem = kindList, true, shapeOf(t.Elem())
 	case text:
 		s.kind = kindText
 	case t.Kind() == reflect.String:

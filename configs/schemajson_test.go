@@ -43,6 +43,12 @@ var enums = map[string][]string{
 	"audit.client_ip":                      {"keep", "hash"},
 	"audit.sync":                           {"", "intent"},
 	"audit.on_error":                       {"refuse", "drop"},
+	"audit.access.dns":                     {"", "off", "cache", "live"},
+	"audit.access.dedupe":                  {"none", "overlap", "lines"},
+	"audit.access.no_version":              {"unjudged", "allowed"},
+	"audit.access.unverified":              {"genuine", "impersonated"},
+	"audit.access.format":                  {"", "table", "json", "csv", "html"},
+	"audit.access.list":                    {"", "violations"},
 	"sign.sites[].form":                    {"dictionary", "string"},
 }
 
@@ -76,6 +82,9 @@ func schemaOf(s *shape, path string, words map[string]string) map[string]any {
 			items["type"] = types[:len(types)-1] // an empty item is a mistake
 		}
 		out["type"], out["items"] = []string{"array", "null"}, items
+		if s.text {
+			out["type"] = []string{"array", "string", "null"}
+		}
 	case kindStruct:
 		props := map[string]any{}
 		for _, f := range s.fields {

@@ -43,7 +43,7 @@ func (c *Config) ShowJSON() ([]byte, error) {
 
 // notPolicy are the keys that say where crawlgate itself stands, not what it does to sites: two instances that differ
 // only in these have one policy, and a `run` on a free port the same as the `serve` it belongs to.
-var notPolicy = []string{"listen", "admin", "state_dir", "server", "redis.url", "publish.listen", "audit.file", "preset"}
+var notPolicy = []string{"listen", "admin", "state_dir", "server", "redis.url", "publish.listen", "audit.file", "audit.checkpoint_to", "audit.checkpoint_ca_file", "audit.verify_every", "audit.access", "preset"}
 
 // Hash is the SHA-256 of the effective policy in hex: canonical JSON with sorted keys, without secrets and without the
 // keys that only say where crawlgate listens and keeps its state. Audit events and the page carry it.
@@ -98,6 +98,13 @@ func (c *Config) tree(s *shape) *tree {
 	if r := t.block["redis"]; r != nil {
 		mask(r, "url", maskURL)
 	}
+	if to := t.find("audit.checkpoint_to"); to != nil {
+		for _, item := range to.items {
+			if text, ok := item.val.(string); ok {
+				item.val = maskTarget(text)
+			}
+		}
+	}
 	return t
 }
 
@@ -143,6 +150,27 @@ func maskURL(raw string) string {
 		q.Set("password", "xxxxx")
 		u.RawQuery = q.Encode()
 	}
+	return u.String()
+}
+
+// maskTarget hides what may be a credential in an item of checkpoint_to: the user, who may be a token, the password and
+// every value of the query. A file stays as it is.
+func maskTarget(raw string) string {
+	if !strings.Contains(raw, "://") {
+		return raw
+	}
+	u, err := url.Parse(raw)
+	if err != nil {
+		return masked
+	}
+	if u.User != nil {
+		u.User = url.UserPassword("xxxxx", "xxxxx")
+	}
+	q := u.Query()
+	for k := range q {
+		q.Set(k, "xxxxx")
+	}
+	u.RawQuery = q.Encode()
 	return u.String()
 }
 

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"math/bits"
 	"strings"
 	"time"
 )
@@ -139,17 +140,12 @@ func parseRequestRate(s string) (delay, bool) {
 		return d, false
 	}
 	pages, period = trimASCII(pages), trimASCII(period)
-	n := int64(0)
 	for i := range len(pages) {
-		c := pages[i]
-		if c < '0' || c > '9' {
+		if pages[i] < '0' || pages[i] > '9' {
 			return d, false
 		}
-		if n < int64(maxDelay) {
-			n = n*10 + int64(c-'0')
-		}
 	}
-	i := 0
+	n, i := count(pages), 0
 	for i < len(period) && '0' <= period[i] && period[i] <= '9' {
 		i++
 	}
@@ -181,25 +177,25 @@ func parseRequestRate(s string) (delay, bool) {
 }
 
 // ratio is period divided by pages, capped; the period is not capped before the division (1000/48h is 172.8 s).
-func ratio(digits string, unit time.Duration, pages int64) time.Duration {
-	const most = int64(1) << 40 // seconds; far past the cap for any number of pages that matters
-	sec := int64(0)
+func ratio(digits string, unit time.Duration, pages uint64) time.Duration {
+	hi, lo := bits.Mul64(count(digits), uint64(unit))
+	if hi >= pages {
+		return maxDelay // the quotient has more than 64 bits
+	}
+	gap, _ := bits.Div64(hi, lo, pages)
+	return time.Duration(min(gap, uint64(maxDelay)))
+}
+
+// count reads digits; what has more than 18 of them is more than any site means.
+func count(digits string) uint64 {
+	const most = uint64(1e18)
+	n := uint64(0)
 	for i := range len(digits) {
-		if sec < most {
-			sec = sec*10 + int64(digits[i]-'0')
+		if n = n*10 + uint64(digits[i]-'0'); n > most {
+			return most
 		}
 	}
-	sec = min(sec, most) * int64(unit/time.Second)
-	whole, rem := sec/pages, sec%pages
-	if whole >= int64(maxDelay/time.Second) {
-		return maxDelay
-	}
-	// rem < pages; both are cut to 31 bits before the multiplication by 1e9 so that it cannot overflow.
-	for pages >= 1<<31 {
-		pages >>= 1
-		rem >>= 1
-	}
-	return time.Duration(whole)*time.Second + time.Duration(rem*int64(time.Second)/pages)
+	return n
 }
 
 // parseWindow reads HHMM-HHMM.

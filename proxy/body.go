@@ -3,7 +3,6 @@ package proxy
 import (
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -152,12 +151,12 @@ func (b *body) copyTo(w http.ResponseWriter, head func()) *http.Response {
 	}
 	rc := http.NewResponseController(w)
 	s := &headSender{head: head}
+	watch := b.watch(rc)
+	defer watch.stop()
 	// A head that comes without a body (SSE, slow pages) must not wait for the first byte.
 	early := time.AfterFunc(headPatience, func() { s.send(func() { _ = rc.Flush() }) })
 	defer s.claim() // a timer that fires late writes nothing
 	defer early.Stop()
-	watch := b.watch(rc)
-	defer watch.stop()
 
 	buf := buffers.Get().(*[]byte)
 	defer buffers.Put(buf)
@@ -166,7 +165,7 @@ func (b *body) copyTo(w http.ResponseWriter, head func()) *http.Response {
 		if err == nil && b.left == 0 {
 			err = b.awaitEnd()
 		}
-		if err == io.EOF && b.left > 0 {
+		if err == io.EOF && !b.whole() {
 			err = io.ErrUnexpectedEOF
 		}
 		if err != nil && err != io.EOF {
@@ -200,6 +199,12 @@ func (b *body) copyTo(w http.ResponseWriter, head func()) *http.Response {
 	}
 }
 
+// whole tells whether a body that ended is all of it. A site that sees its connection end may still end its body in good
+// form, and we read that: after the exchange was ended by us only a body of known length is known to be whole.
+func (b *body) whole() bool {
+	return b.left == 0 || b.left < 0 && b.x.sending.Err() == nil
+}
+
 // awaitEnd waits for the end of a body whose announced bytes are all there. Over HTTP/2 the end is a mark of its own,
 // and closing before it came would reset a stream that the origin has served whole.
 func (b *body) awaitEnd() error {
@@ -227,7 +232,7 @@ func (b *body) why(err error, w *watcher) error {
 	if errors.Is(err, errBodyTooLarge) {
 		return err
 	}
-	if b.x.in.Context().Err() != nil {
+	if b.x.ctx().Err() != nil {
 		return errClientLeft
 	}
 	if cause := b.x.cause(); cause != nil {
@@ -252,9 +257,7 @@ func (b *body) cut(w http.ResponseWriter, rc *http.ResponseController, s *headSe
 	_ = rc.Flush()
 	b.finish(err)
 	if !b.x.in.ProtoAtLeast(1, 1) {
-		if c, ok := b.x.in.Context().Value(connKey{}).(net.Conn); ok {
-			resetOnClose(c)
-		}
+		resetOnClose(b.x.from.conn)
 	}
 	panic(http.ErrAbortHandler)
 }

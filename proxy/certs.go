@@ -129,7 +129,7 @@ func (c *certs) mint(host string) (*tls.Certificate, error) {
 func (c *certs) tlsConfig() *tls.Config {
 	cfg := &tls.Config{
 		MinVersion: tls.VersionTLS12,
-		NextProtos: []string{"h2", "http/1.1"},
+		NextProtos: []string{"h2", "http/1.1", "http/1.0"},
 	}
 	cfg.GetCertificate = func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 		t, ok := hello.Conn.(*tunnelConn)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -11,7 +12,7 @@ import (
 // and relays (WebSocket, undecrypted tunnels), which end last.
 type drain struct {
 	mu       sync.Mutex
-	stopping bool
+	stopping atomic.Bool
 	stopped  context.Context // ends when the gate stops
 	end      context.CancelFunc
 	tunnels  int
@@ -31,22 +32,14 @@ func newDrain() *drain {
 func (d *drain) draining() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.stopping
+	return d.stopping.Load()
 }
 
 func (d *drain) stop() {
 	d.mu.Lock()
-	d.stopping = true
+	d.stopping.Store(true)
 	d.mu.Unlock()
 	d.end()
-}
-
-// queued is ctx for the time a request waits: it ends with the refusal `draining` as its cause when the gate stops,
-// since what has not begun then shall not hold the end up.
-func (d *drain) queued(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(d.stopped, func() { cancel(drainingNow()) })
-	return ctx, func() { stop(); cancel(nil) }
 }
 
 func drainingNow() *refusal { return &refusal{code: Draining, retryAfter: 5 * time.Second} }

@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -24,22 +25,20 @@ type exchange struct {
 	g     *Gate
 	rules *Rules
 	in    *http.Request // as the fetcher sent it; never changed
-	early func(int, http.Header)
-	// readBy bounds the next read of the request's body; nil without a body.
-	readBy func(time.Time) error
-	empty  bool // the request's body was looked at, and there is none
-	tun    *tunnel
-	own    *ownFetch
-	began  time.Time
-	ev     *audit.Event
+	from  *inbound
+	empty bool // the request's body was looked at, and there is none
+	tun   *tunnel
+	began time.Time
+	ev    *audit.Event
 
 	id      *identity
 	profile *Profile
 	job     string
 
-	url  *url.URL // normalised target
-	host guard.Host
-	port uint16
+	url    *url.URL // normalised target
+	target string   // the same as text
+	host   guard.Host
+	port   uint16
 
 	kind        kindOf
 	admitted    allowlist.Admission
@@ -68,12 +67,15 @@ type exchange struct {
 const recordPatience = 5 * time.Second
 
 // begin starts the exchange of a request.
-func (g *Gate) begin(r *http.Request, t *tunnel) *exchange {
+func (g *Gate) begin(in *inbound) *exchange {
+	r, t := in.r, in.tunnel
 	now := time.Now()
 	rules := g.rules()
-	x := &exchange{g: g, rules: rules, in: r, tun: t, began: now}
+	x := &exchange{g: g, rules: rules, in: r, from: in, tun: t, began: now}
 	x.ev = &audit.Event{Type: audit.TypeRequest, ID: audit.NewID(), Time: now, Method: r.Method, PolicySHA256: rules.Hash, Intercepted: t != nil}
-	if a, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
+	if t != nil {
+		x.ev.SetClient(t.client.addr)
+	} else if a, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
 		x.ev.SetClient(a)
 	}
 	x.ev.ClientUserAgent = r.Header.Get("User-Agent")
@@ -82,17 +84,17 @@ func (g *Gate) begin(r *http.Request, t *tunnel) *exchange {
 }
 
 // beginBare starts the exchange of a request that could not even be parsed.
-func (g *Gate) beginBare(c *answerConn) *exchange {
+func (g *Gate) beginBare(t *tunnel, from net.Addr) *exchange {
 	rules := g.rules()
-	x := &exchange{g: g, rules: rules, began: time.Now(), tun: c.tunnel}
-	x.ev = &audit.Event{Type: audit.TypeRequest, ID: audit.NewID(), Time: x.began, PolicySHA256: rules.Hash, Intercepted: c.tunnel != nil}
-	if a, err := netip.ParseAddrPort(c.RemoteAddr().String()); err == nil {
+	x := &exchange{g: g, rules: rules, began: time.Now(), tun: t}
+	x.ev = &audit.Event{Type: audit.TypeRequest, ID: audit.NewID(), Time: x.began, PolicySHA256: rules.Hash, Intercepted: t != nil}
+	if a, err := netip.ParseAddrPort(from.String()); err == nil {
 		x.ev.SetClient(a)
 	}
-	if c.tunnel != nil {
-		c.tunnel.requests.Add(1)
-		x.setClient(c.tunnel.client)
-		x.ev.Host, x.ev.Port = c.tunnel.host.Name, int(c.tunnel.port)
+	if t != nil {
+		t.requests.Add(1)
+		x.setClient(t.client)
+		x.ev.Host, x.ev.Port = t.host.Name, int(t.port)
 	}
 	return x
 }
@@ -136,7 +138,7 @@ func (x *exchange) refuseLater(no *refusal) *http.Response {
 	}
 	var shown, agent string
 	if x.url != nil {
-		shown = x.url.String()
+		shown = x.target
 	}
 	if x.profile != nil && x.profile.Agent != nil {
 		agent = x.profile.Agent.Token
@@ -222,8 +224,8 @@ func (x *exchange) record() {
 			ev.Decision = audit.Forwarded
 		}
 		// The event outlives the fetcher; a disk that hangs may hold the answer back, but not for ever.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(x.ctx()), recordPatience)
-		defer cancel()
+		ctx := &patient{limit: recordPatience}
+		defer ctx.done()
 		if err := x.g.audit.Record(ctx, ev); err != nil {
 			x.g.log.Error("audit event not written", "request_id", ev.ID, "error", err)
 		}
@@ -253,10 +255,10 @@ func (x *exchange) release() {
 }
 
 func (x *exchange) ctx() context.Context {
-	if x.in == nil {
+	if x.from == nil {
 		return context.Background()
 	}
-	return x.in.Context()
+	return x.from.ctx
 }
 
 // cause tells why the exchange was cut by us, or nil.

@@ -69,9 +69,7 @@ func TestFaultFetcherThatLeavesGivesItsPlaceBack(t *testing.T) {
 			if n := len(o.requests()); n != 1 {
 				t.Errorf("the site saw %d requests", n)
 			}
-			if st := r.pacer.Stats(); st.Waiting != 0 || st.InFlight != 0 {
-				t.Errorf("turns left: %+v", st)
-			}
+			r.noTurnsLeft()
 		})
 	}
 }

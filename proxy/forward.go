@@ -5,6 +5,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -14,8 +15,8 @@ import (
 var errCtxCanceled = context.Canceled
 
 // forward serves one request on either side: it runs the path and writes what the path answered.
-func (g *Gate) forward(w http.ResponseWriter, r *http.Request, t *tunnel) {
-	in := &inbound{r: r, tunnel: t}
+func (g *Gate) forward(w http.ResponseWriter, in *inbound) {
+	r := in.r
 	if r.ProtoAtLeast(1, 1) {
 		in.early = func(code int, h http.Header) {
 			maps.Copy(w.Header(), h)
@@ -27,7 +28,7 @@ func (g *Gate) forward(w http.ResponseWriter, r *http.Request, t *tunnel) {
 	if r.ContentLength != 0 {
 		in.readBy = rc.SetReadDeadline
 	}
-	resp := g.serve(r.Context(), in)
+	resp := g.serve(in)
 	if resp.StatusCode == statusClientGone && resp.Header.Get("Crawlgate-Reason") == string(reasonClientGone) {
 		panic(http.ErrAbortHandler) // a fetcher that half-closed could still read: the code is none of the wire's
 	}
@@ -43,15 +44,16 @@ func (g *Gate) forward(w http.ResponseWriter, r *http.Request, t *tunnel) {
 	defer b.Close()
 	// Framing is the server's: a request that used Transfer-Encoding does not keep its connection (RFC 9112 6.1).
 	if len(r.TransferEncoding) > 0 && r.ProtoMajor == 1 {
-		w.Header()["Connection"] = []string{"close"}
+		resp.Header["Connection"] = []string{"close"}
 	}
 	var said string // of the page's directives, with the head
 	head := func() {
-		maps.Copy(w.Header(), resp.Header)
+		h := resp.Header
 		if said = b.directives(); said != "" {
-			w.Header()["Crawlgate-Indexing"] = []string{said}
+			h["Crawlgate-Indexing"] = []string{said}
 		}
-		announce(w.Header(), resp.Trailer)
+		announce(h, resp.Trailer)
+		giveHeader(w, h)
 		w.WriteHeader(resp.StatusCode)
 	}
 	if instead := b.copyTo(w, head); instead != nil {
@@ -64,10 +66,23 @@ func (g *Gate) forward(w http.ResponseWriter, r *http.Request, t *tunnel) {
 	}
 }
 
+// giveHeader makes h the header of the answer.
+func giveHeader(w http.ResponseWriter, h http.Header) {
+	if ours, ok := w.(*h1Response); ok {
+		ours.take(h)
+		return
+	}
+	maps.Copy(w.Header(), h)
+	if _, ok := h["Content-Type"]; !ok {
+		w.Header()["Content-Type"] = nil // else the standard server guesses one
+	}
+}
+
 // writeWhole writes an answer of ours.
 func writeWhole(w http.ResponseWriter, r *http.Request, resp *http.Response, stall time.Duration) {
 	defer resp.Body.Close()
-	maps.Copy(w.Header(), resp.Header)
+	giveHeader(w, resp.Header)
+	w.Header()["Content-Length"] = []string{strconv.FormatInt(resp.ContentLength, 10)}
 	if resp.Close && r.ProtoMajor == 1 {
 		w.Header()["Connection"] = []string{"close"}
 	}

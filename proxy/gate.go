@@ -67,8 +67,7 @@ type Gate struct {
 	pace      *paceCheck
 
 	outer     *http.Server
-	innerSrv  *http.Server // HTTP/1.1 in tunnels
-	inner     *innerListener
+	h1        *h1Conns     // HTTP/1.1 in tunnels
 	inner2Srv *http.Server // HTTP/2 in tunnels
 	inner2    *innerListener
 	connector *connector
@@ -84,7 +83,7 @@ func New(p Parts, r *Rules) (*Gate, error) {
 	}
 	g := &Gate{
 		log: p.Log, pacer: p.Pacer, signer: p.Signer, list: p.List, ledger: p.Ledger, locks: p.Locks, audit: p.Audit, clock: p.Clock,
-		certs: certs, keeper: newGatekeeper(), pages: newPages(), drain: newDrain(), inner: newInnerListener(), inner2: newInnerListener(), pace: newPaceCheck(),
+		certs: certs, keeper: newGatekeeper(), pages: newPages(), drain: newDrain(), h1: newH1Conns(), inner2: newInnerListener(), pace: newPaceCheck(),
 		pseudonym: "crawlgate-" + strings.ToLower(audit.NewID()[12:]),
 	}
 	if g.log == nil {
@@ -102,10 +101,6 @@ func New(p Parts, r *Rules) (*Gate, error) {
 	g.outer = g.newServer(http.HandlerFunc(g.serveOuter))
 	g.outer.Protocols = new(http.Protocols)
 	g.outer.Protocols.SetHTTP1(true)
-	g.innerSrv = g.newServer(http.HandlerFunc(g.serveInner))
-	g.innerSrv.Protocols = new(http.Protocols)
-	g.innerSrv.Protocols.SetHTTP1(true)
-	go func() { _ = g.innerSrv.Serve(g.inner) }()
 	// The handshake was done by us, and what the server gets is our own connection (h2Conn): unencrypted to it.
 	g.inner2Srv = g.newServer(http.HandlerFunc(g.serveInner))
 	g.inner2Srv.Protocols = new(http.Protocols)
@@ -143,17 +138,6 @@ func (w slogWriter) Write(p []byte) (int, error) {
 }
 
 type connKey struct{}
-
-// tunnelFrom finds the tunnel a request arrived in.
-func tunnelFrom(ctx context.Context) *tunnel {
-	switch c := ctx.Value(connKey{}).(type) {
-	case *answerConn:
-		return c.tunnel
-	case *h2Conn:
-		return c.tunnel
-	}
-	return nil
-}
 
 // listenerOf is one proxy listener.
 type listenerOf struct {
@@ -237,8 +221,8 @@ func (g *Gate) Minted() int64 {
 func (g *Gate) Shutdown(ctx context.Context) error {
 	g.drain.stop()
 	err := g.outer.Shutdown(ctx)
-	for _, s := range []*http.Server{g.innerSrv, g.inner2Srv} {
-		if ierr := s.Shutdown(ctx); err == nil {
+	for _, shutdown := range []func(context.Context) error{g.h1.shutdown, g.inner2Srv.Shutdown} {
+		if ierr := shutdown(ctx); err == nil {
 			err = ierr
 		}
 	}
@@ -247,9 +231,7 @@ func (g *Gate) Shutdown(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	_ = g.outer.Close()
-	_ = g.innerSrv.Close()
 	_ = g.inner2Srv.Close()
-	_ = g.inner.Close()
 	_ = g.inner2.Close()
 	g.drain.closeAll()
 	g.upstream.close()
@@ -264,16 +246,19 @@ func (g *Gate) serveOuter(w http.ResponseWriter, r *http.Request) {
 		g.connector.connect(w, r)
 		return
 	}
-	g.forward(w, r, nil)
+	in := &inbound{ctx: r.Context(), r: r}
+	in.conn, _ = in.ctx.Value(connKey{}).(net.Conn)
+	g.forward(w, in)
 }
 
-// serveInner is the handler inside tunnels.
+// serveInner is the handler of HTTP/2 in tunnels.
 func (g *Gate) serveInner(w http.ResponseWriter, r *http.Request) {
-	t := tunnelFrom(r.Context())
-	if t == nil {
+	ctx := r.Context()
+	c, ok := ctx.Value(connKey{}).(*h2Conn)
+	if !ok {
 		http.Error(w, "no tunnel", http.StatusInternalServerError)
 		return
 	}
-	t.requests.Add(1)
-	g.forward(w, r, t)
+	c.tunnel.requests.Add(1)
+	g.forward(w, &inbound{ctx: ctx, r: r, tunnel: c.tunnel, secure: true})
 }

@@ -57,20 +57,56 @@ func deleteField(h http.Header, name string) {
 	delete(h, name)
 }
 
-// ownFields are fields of the proxy's own vocabulary that a client may not send on.
+// passable is a copy of a fetcher's header without what no fetcher may say to a site. The values are shared: nobody
+// changes them in place.
+func passable(h http.Header) http.Header {
+	out := make(http.Header, len(h)+4)
+	for k, v := range h {
+		if !private(k) {
+			out[k] = v[:len(v):len(v)]
+		}
+	}
+	return out
+}
+
+// stripRequest removes the same from a trailer.
 func stripRequest(h http.Header) {
 	for k := range h {
-		l := strings.ToLower(k)
-		switch {
-		case strings.HasPrefix(l, "crawlgate-"), strings.HasPrefix(l, "proxy-"), strings.HasPrefix(l, "x-forwarded-"),
-			strings.HasPrefix(l, "sec-ch-ua"):
-			delete(h, k)
-		case l == "transfer_encoding", l == "content_length": // a CGI-like reader takes them for the real ones
-			delete(h, k)
-		case l == "forwarded", l == "via", l == "x-real-ip", l == "max-forwards", l == "x-forwarded":
+		if private(k) {
 			delete(h, k)
 		}
 	}
+}
+
+// private tells whether a field is of the proxy's own vocabulary, of another proxy, or a browser's hint that would
+// contradict the user agent.
+func private(k string) bool {
+	if k == "" {
+		return false
+	}
+	switch k[0] | 0x20 {
+	case 'c': // the second is taken for the real one by CGI-like readers
+		return hasPrefixFold(k, "crawlgate-") || strings.EqualFold(k, "content_length")
+	case 'p':
+		return hasPrefixFold(k, "proxy-")
+	case 'x':
+		return hasPrefixFold(k, "x-forwarded-") || strings.EqualFold(k, "x-real-ip") || strings.EqualFold(k, "x-forwarded")
+	case 's':
+		return hasPrefixFold(k, "sec-ch-ua")
+	case 't':
+		return strings.EqualFold(k, "transfer_encoding")
+	case 'f':
+		return strings.EqualFold(k, "forwarded")
+	case 'v':
+		return strings.EqualFold(k, "via")
+	case 'm':
+		return strings.EqualFold(k, "max-forwards")
+	}
+	return false
+}
+
+func hasPrefixFold(s, prefix string) bool {
+	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
 }
 
 // stripAnswer removes from an origin's answer what only this proxy may say, hop-by-hop fields, and what would make a
@@ -84,7 +120,7 @@ func stripAnswer(h http.Header) {
 		}
 	}
 	for k := range h {
-		if len(k) >= 10 && strings.EqualFold(k[:10], "crawlgate-") {
+		if hasPrefixFold(k, "crawlgate-") {
 			delete(h, k)
 		}
 	}

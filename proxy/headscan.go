@@ -11,8 +11,9 @@ import (
 // Transfer-Encoding in HTTP/1.0 (6.1). A spoilt head holds a NUL, so the server answers 400. Where it cannot follow (a
 // chunked body, after which the connection ends; an upgrade; a tunnel) it stops looking.
 type headScan struct {
-	off  bool
-	body int64 // bytes of body to pass over
+	off    bool
+	spoilt bool
+	body   int64 // bytes of body to pass over
 
 	lines  int      // lines of this head that ended
 	length int      // of the line so far, without its end
@@ -20,8 +21,23 @@ type headScan struct {
 	line   [80]byte // the line's beginning
 	http10 bool
 	coded  bool
+	raises bool // it asks for another protocol
+	host   bool
 	size   int64
+
+	// Of the last head:
+	followed bool   // to its end
+	named    bool   // it has Host
+	coding   coding // what Transfer-Encoding names
 }
+
+type coding uint8
+
+const (
+	codingNone coding = iota
+	codingChunked
+	codingUnknown // one that the server does not know, or several
+)
 
 // scan looks at bytes that were read, and spoils them in place.
 func (s *headScan) scan(p []byte) {
@@ -33,7 +49,7 @@ func (s *headScan) scan(p []byte) {
 			continue
 		}
 		if s.length == 0 && !s.cr && s.lines > 0 && (p[0] == ' ' || p[0] == '\t') {
-			p[0], s.off = 0, true
+			p[0], s.off, s.spoilt = 0, true, true
 			return
 		}
 		i := bytes.IndexByte(p, '\n')
@@ -42,13 +58,13 @@ func (s *headScan) scan(p []byte) {
 			return
 		}
 		if cr := i > 0 && p[i-1] == '\r' || i == 0 && s.cr; !cr {
-			p[i], s.off = 0, true
+			p[i], s.off, s.spoilt = 0, true, true
 			return
 		}
 		s.take(p[:i])
 		s.length-- // its CR
 		if !s.ends() {
-			p[i], s.off = 0, true
+			p[i], s.off, s.spoilt = 0, true, true
 			return
 		}
 		s.length, s.cr = 0, false
@@ -79,6 +95,7 @@ func (s *headScan) ends() bool {
 		s.headEnds()
 		return true
 	case s.lines == 0:
+		s.followed, s.named, s.coding = false, false, codingNone
 		s.off = bytes.HasPrefix(line, []byte("CONNECT "))
 		s.http10 = bytes.HasSuffix(line, []byte(" HTTP/1.0"))
 		if !whole {
@@ -88,6 +105,9 @@ func (s *headScan) ends() bool {
 		name, value, _ := bytes.Cut(line, []byte(":"))
 		switch strings.ToLower(string(name)) {
 		case "transfer-encoding":
+			if s.coding = codingChunked; s.coded || !whole || !strings.EqualFold(string(bytes.TrimSpace(value)), "chunked") {
+				s.coding = codingUnknown
+			}
 			s.coded = true
 			if s.http10 {
 				return false
@@ -98,8 +118,10 @@ func (s *headScan) ends() bool {
 				s.off = true // refused by the server, or not to be followed
 			}
 			s.size = n
+		case "host":
+			s.host = true
 		case "upgrade":
-			s.off = true
+			s.raises = true
 		}
 	}
 	s.lines++
@@ -107,9 +129,8 @@ func (s *headScan) ends() bool {
 }
 
 func (s *headScan) headEnds() {
-	if s.coded {
-		s.off = true
-	}
+	s.off = s.coded || s.raises
+	s.followed, s.named = true, s.host
 	s.body = s.size
-	s.lines, s.size, s.coded, s.http10 = 0, 0, false, false
+	s.lines, s.size, s.coded, s.http10, s.raises, s.host = 0, 0, false, false, false, false
 }

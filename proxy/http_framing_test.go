@@ -188,6 +188,83 @@ func TestHTTPExpectContinue(t *testing.T) {
 	}
 }
 
+// The site decides about an expectation: one that answers at once gets no body, and the fetcher is not asked for it; one
+// that says nothing gets it after a while. What else is expected is the site's to judge, and inside the standard server ours.
+func TestHTTPExpectationIsTheSites(t *testing.T) {
+	r := newRig(t)
+	asked := make(chan bool, 1)
+	o := r.originOf("expects.test", []string{"http/1.1"}, "", func(w http.ResponseWriter, req *http.Request) {
+		if req.URL.Path == "/full" {
+			w.WriteHeader(http.StatusInsufficientStorage) // before the body is asked for
+			asked <- false
+			return
+		}
+		b, _ := io.ReadAll(req.Body)
+		asked <- true
+		_, _ = w.Write(b)
+	})
+	silent := r.rawTLS("silent.test", []string{"http/1.1"}, func(c *tls.Conn) {
+		br := bufio.NewReader(c)
+		for {
+			head, err := readHead(br)
+			if err != nil {
+				return
+			}
+			if strings.Contains(head, "Expect: 100-continue") {
+				_, _ = io.ReadFull(br, make([]byte, 5))
+			}
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
+		}
+	})
+	plain := r.origin("expectsplain.test", false, "", hello)
+	r.start(rigOptions{rules: ignoring})
+	post := func(c net.Conn, o *origin, target, expect string) (*bufio.Reader, *http.Response) {
+		fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: %s\r\nExpect: %s\r\nContent-Length: 5\r\n\r\n", target, o.hostport(), expect)
+		br := bufio.NewReader(c)
+		resp, err := http.ReadResponse(br, nil)
+		must(t, err)
+		return br, resp
+	}
+	if _, resp := post(r.rawConn(o, true), o, "/full", "100-continue"); resp.StatusCode != http.StatusInsufficientStorage || <-asked {
+		t.Errorf("a site that wants no body: %d", resp.StatusCode)
+	}
+	c := r.rawConn(o, true)
+	br, resp := post(c, o, "/", "100-continue")
+	if resp.StatusCode != 100 {
+		t.Fatalf("a site that wants it: %d", resp.StatusCode)
+	}
+	_, _ = io.WriteString(c, "12345")
+	if resp, err := http.ReadResponse(br, nil); err != nil || resp.StatusCode != 200 || !<-asked {
+		t.Errorf("a site that wants it: %v %v", resp, err)
+	}
+	c = r.rawConn(silent, true)
+	br, resp = post(c, silent, "/", "100-continue")
+	if resp.StatusCode != 100 {
+		t.Fatalf("a site that says nothing: %d", resp.StatusCode)
+	}
+	_, _ = io.WriteString(c, "12345")
+	if resp, err := http.ReadResponse(br, nil); err != nil || resp.StatusCode != 200 {
+		t.Errorf("a site that says nothing: %v %v", resp, err)
+	}
+	if _, resp := post(r.rawConn(plain, false), plain, plain.url("http", "/"), "wonders"); resp.StatusCode != http.StatusExpectationFailed || resp.Header.Get("Crawlgate-Reason") != "bad-request" {
+		t.Errorf("another expectation: %d %v", resp.StatusCode, resp.Header)
+	}
+}
+
+// A client that offers HTTP/1.0 alone in its handshake, as curl --http1.0 does, is served.
+func TestHTTPOffersVersion10Alone(t *testing.T) {
+	r := newRig(t)
+	o := r.originOf("alpn.test", []string{"http/1.1"}, "", hello)
+	r.start(rigOptions{})
+	c := r.tls(o.hostport(), o.name, "http/1.0")
+	fmt.Fprintf(c, "GET / HTTP/1.0\r\nHost: %s\r\n\r\n", o.hostport())
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	must(t, err)
+	if b, _ := io.ReadAll(resp.Body); resp.StatusCode != 200 || string(b) != "hello" {
+		t.Errorf("%d %q", resp.StatusCode, b)
+	}
+}
+
 // Content-Length beside Transfer-Encoding: one reading goes on, and the connection does not (RFC 9112 6.1).
 func TestHTTPBothLengthAndCoding(t *testing.T) {
 	r := newRig(t)

@@ -24,7 +24,7 @@ func fetches(t testing.TB, method, target string, fields, pagesOpen, redirectedT
 	}
 	rules := testRules(nil).compile()
 	g := &Gate{pages: newPages()}
-	x := &exchange{g: g, rules: rules, in: req, id: &identity{client: rules.open, session: "s"}, profile: rules.Default, url: u, host: host, port: port}
+	x := &exchange{g: g, rules: rules, in: req, from: &inbound{ctx: req.Context(), r: req}, id: &identity{client: rules.open, session: "s"}, profile: rules.Default, url: u, target: u.String(), host: host, port: port}
 	s := g.pages.session("s")
 	for _, p := range pagesOpen {
 		pu, ph, _, err := guard.ParseURL(p)

@@ -279,9 +279,7 @@ func TestHTTPFetcherThatDoesNotRead(t *testing.T) {
 			delete(left, rst.StreamID)
 		}
 	}
-	if st := r.pacer.Stats(); st.InFlight != 0 {
-		t.Errorf("turns left: %+v", st)
-	}
+	r.noTurnsLeft()
 }
 
 // A fetcher that pipelines requests and reads no answer: its connection ends.
@@ -291,6 +289,7 @@ func TestHTTPPipelineThatIsNotRead(t *testing.T) {
 	r.start(rigOptions{rules: func(ru *Rules) { ru.Server.StallTimeout = 300 * time.Millisecond }})
 	c := r.rawConn(o, false)
 	_ = c.(*net.TCPConn).SetReadBuffer(4 << 10)
+	_ = c.SetDeadline(time.Now().Add(time.Minute)) // the buffers between are large, and a busy machine fills them slowly
 	req := fmt.Sprintf("GET %s HTTP/1.1\r\nHost: %s\r\nX: %s\r\n\r\n", o.url("http", "/"), o.hostport(), strings.Repeat("x", 1000))
 	began := time.Now()
 	for {
@@ -301,7 +300,7 @@ func TestHTTPPipelineThatIsNotRead(t *testing.T) {
 			break
 		}
 	}
-	if d := time.Since(began); d > 10*time.Second {
+	if d := time.Since(began); d > 50*time.Second {
 		t.Errorf("closed after %s", d)
 	}
 }

@@ -231,9 +231,7 @@ func TestHTTPFetcherLeavesInTheBody(t *testing.T) {
 		if resp, b := r.get(c, o.url(s.scheme, "/other")); resp.StatusCode != 200 || b != "hello" {
 			t.Errorf("after that: %d %s", resp.StatusCode, b)
 		}
-		if st := r.pacer.Stats(); st.InFlight != 0 {
-			t.Errorf("turns left: %+v", st)
-		}
+		r.noTurnsLeft()
 	})
 }
 

@@ -80,19 +80,20 @@ func (l *answerListener) Accept() (net.Conn, error) {
 // its fields (a handler's answer always has Date) and is replaced by ours.
 type answerConn struct {
 	net.Conn
-	gate   *Gate
-	tunnel *tunnel     // nil on the outer listener
-	via    *listenerOf // nil inside tunnels
-	tls    bool
-	heads  headScan
-	stall  atomic.Int64 // nanoseconds one write may take, on the outer listener; 0: no limit
+	gate  *Gate
+	via   *listenerOf
+	heads headScan
+	stall atomic.Int64 // nanoseconds one write may take; 0: no limit
 }
 
 // The fields net/http puts on the answers it writes by itself (net/http/server.go, conn.serve).
 var (
-	bareFields  = []byte("\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n")
-	barePrefix  = []byte("HTTP/1.1 ")
-	bareMaximum = 1024
+	bareFields = []byte("\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n")
+	barePrefix = []byte("HTTP/1.1 ")
+	// It answers an expectation other than 100-continue by itself too; a site's own 417 has the request's id.
+	bareExpectation = []byte("HTTP/1.1 417 Expectation Failed\r\n")
+	ourRequestID    = []byte("\r\nCrawlgate-Request-Id: ")
+	bareMaximum     = 1024
 )
 
 func (c *answerConn) Read(p []byte) (int, error) {
@@ -105,8 +106,14 @@ func (c *answerConn) Read(p []byte) (int, error) {
 
 func (c *answerConn) Write(p []byte) (int, error) {
 	if len(p) < bareMaximum && bytes.HasPrefix(p, barePrefix) {
+		if bytes.HasPrefix(p, bareExpectation) && !bytes.Contains(p, ourRequestID) {
+			if _, err := c.Conn.Write(c.gate.answerMalformed(nil, c.RemoteAddr(), &malformed{http.StatusExpectationFailed, "request_malformed"})); err != nil {
+				return 0, err
+			}
+			return len(p), nil
+		}
 		if i := bytes.Index(p, bareFields); i > 0 && bytes.IndexByte(p[:i], '\r') < 0 && len(p) > 12 {
-			if _, err := c.Conn.Write(c.gate.answerMalformed(c, string(p[9:i]))); err != nil {
+			if _, err := c.Conn.Write(c.gate.answerMalformed(nil, c.RemoteAddr(), malformedAs(string(p[9:i])))); err != nil {
 				return 0, err
 			}
 			return len(p), nil
@@ -149,10 +156,7 @@ func outermost(c net.Conn) *answerConn {
 	for c != nil {
 		switch t := c.(type) {
 		case *answerConn:
-			if t.tunnel == nil {
-				return t
-			}
-			c = t.Conn
+			return t
 		case *tls.Conn:
 			c = t.NetConn()
 		case *tunnelConn:
@@ -173,27 +177,29 @@ func (c *answerConn) CloseWrite() error {
 	return closeWrite(c.Conn)
 }
 
-// answerMalformed builds the whole answer for a request that could not be parsed, and records it. line is the status and
-// text of the server's own answer.
-func (g *Gate) answerMalformed(c *answerConn, line string) []byte {
-	code := http.StatusBadRequest
-	class := "request_malformed"
+// malformedAs is the fault that the standard server answers by line: the status and text of its own answer.
+func malformedAs(line string) *malformed {
 	switch status, text, _ := strings.Cut(line, " "); status {
 	case "400":
 		if strings.Contains(text, "malformed Host") {
-			class = "host_malformed"
+			return &malformed{http.StatusBadRequest, "host_malformed"}
 		}
 	case "431":
-		code, class = http.StatusRequestHeaderFieldsTooLarge, "header_too_large"
+		return &malformed{http.StatusRequestHeaderFieldsTooLarge, "header_too_large"}
 	case "501":
-		code, class = http.StatusNotImplemented, "request_framing"
+		return &malformed{http.StatusNotImplemented, "request_framing"}
 	case "505":
-		code, class = http.StatusHTTPVersionNotSupported, "request_version"
+		return &malformed{http.StatusHTTPVersionNotSupported, "request_version"}
 	}
-	x := g.beginBare(c)
-	resp := x.refuse(&refusal{code: BadRequest, status: code, class: class})
+	return &malformed{http.StatusBadRequest, "request_malformed"}
+}
+
+// answerMalformed builds the whole answer for a request that could not be parsed, and records it.
+func (g *Gate) answerMalformed(t *tunnel, from net.Addr, no *malformed) []byte {
+	x := g.beginBare(t, from)
+	resp := x.refuse(&refusal{code: BadRequest, status: no.status, class: no.class})
 	resp.Header.Set("Connection", "close")
-	resp.Header.Set("Date", time.Now().UTC().Format(http.TimeFormat))
+	resp.Header.Set("Date", httpDate())
 	var b bytes.Buffer
 	if err := resp.Write(&b); err != nil && !errors.Is(err, net.ErrClosed) {
 		g.log.Error("write malformed answer", "error", err)

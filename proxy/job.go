@@ -162,7 +162,7 @@ func (x *exchange) jobAllows(ctx context.Context) *refusal {
 		site = d
 	}
 	a := &JobCharge{
-		Client: x.id.client.Name, ID: x.job, Profile: x.profile.Name, Site: site, First: x.url.String(), MaxPages: x.profile.Job.MaxPages,
+		Client: x.id.client.Name, ID: x.job, Profile: x.profile.Name, Site: site, First: x.target, MaxPages: x.profile.Job.MaxPages,
 		Limit: x.jobLimit, SameSite: x.profile.Job.SameSite && !x.kind.thirdParty, Page: x.kind.kind == pacing.Page || x.kind.kind == pacing.Sitemap,
 	}
 	job, code, err := x.g.jobs.charge(ctx, a)

@@ -56,7 +56,7 @@ func (k kindOf) name() string { return k.kind.String() }
 func (x *exchange) classify() kindOf {
 	h := x.in.Header
 	k := kindOf{kind: pacing.Page, document: true}
-	if x.own != nil {
+	if x.from.own != nil {
 		return kindOf{kind: pacing.Sitemap}
 	}
 	if browserNoise[x.host.Name] {
@@ -66,7 +66,7 @@ func (x *exchange) classify() kindOf {
 	}
 	window := x.rules.Server.CompanionWindow
 	session := x.id.session
-	target := x.url.String()
+	target := x.target
 	if hp, ok := x.g.pages.hopTo(session, target); ok {
 		k.hop = &hp
 	}

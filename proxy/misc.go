@@ -44,17 +44,6 @@ func applyProfile(r pacing.Request, p pacing.ProfileConfig) pacing.Request {
 	return r
 }
 
-// secure tells whether the request's tunnel speaks TLS.
-func (t *tunnel) secure(r *http.Request) bool {
-	switch c := r.Context().Value(connKey{}).(type) {
-	case *h2Conn:
-		return true
-	case *answerConn:
-		return c.tls
-	}
-	return false
-}
-
 // recordTunnel writes the event of a tunnel in which no request arrived.
 func (g *Gate) recordTunnel(t *tunnel, class string) {
 	x := &exchange{g: g, rules: g.rules(), tun: t, began: t.opened}

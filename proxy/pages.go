@@ -91,7 +91,7 @@ func (p *pages) open(x *exchange) *openPage {
 	default:
 		return nil
 	}
-	pg := &openPage{id: x.ev.ID, url: x.url.String(), origin: x.url.Scheme + "://" + x.url.Host, host: x.host.Name}
+	pg := &openPage{id: x.ev.ID, url: x.target, origin: x.target[:len(x.url.Scheme)+len("://")+len(x.url.Host)], host: x.host.Name}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.session(x.id.session)

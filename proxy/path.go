@@ -2,14 +2,18 @@ package proxy
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"time"
 )
 
 // inbound is one request as it arrived: on the proxy port (plain HTTP, absolute form) or inside a tunnel.
 type inbound struct {
+	ctx    context.Context // ends when the fetcher leaves
 	r      *http.Request
 	tunnel *tunnel                // nil on the proxy port
+	conn   net.Conn               // the fetcher's; nil where it is none of HTTP/1
+	secure bool                   // under TLS, in the tunnel
 	early  func(int, http.Header) // passes on a 1xx answer
 	readBy func(time.Time) error  // bounds the next read of the body
 	own    *ownFetch              // a fetch of the gate for itself (sitemaps): no fetcher asked
@@ -22,9 +26,8 @@ type inbound struct {
 //
 // It always returns an answer and never a nil one. The deferred call is the only place that ends an exchange early,
 // so no way out can forget the turn or the audit event.
-func (g *Gate) serve(ctx context.Context, in *inbound) (resp *http.Response) {
-	x := g.begin(in.r, in.tunnel)
-	x.early, x.readBy, x.own = in.early, in.readBy, in.own
+func (g *Gate) serve(in *inbound) (resp *http.Response) {
+	ctx, x := in.ctx, g.begin(in)
 	defer func() { resp = x.settle(recover(), resp) }()
 
 	// 1. Who asks: client, profile, job; and what kind of request is it?

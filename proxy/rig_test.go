@@ -382,7 +382,36 @@ func (r *rig) waitEvent(what string, ok func(*audit.Event) bool) *audit.Event {
 		case <-r.added:
 		case <-time.After(20 * time.Millisecond):
 		case <-deadline:
-			r.t.Fatalf("no event: %s", what)
+			var seen strings.Builder
+			r.mu.Lock()
+			for _, e := range r.events {
+				fmt.Fprintf(&seen, "\n%s %s %s %s %s/%s %d", e.ID, e.Type, e.Decision, e.URL, e.Reason, e.Class, e.Answered)
+			}
+			r.mu.Unlock()
+			r.t.Fatalf("no event: %s; there are%s", what, seen.String())
+		}
+	}
+}
+
+// noTurnsLeft waits for the last turn to be given back, which comes after the answer's last byte.
+func (r *rig) noTurnsLeft() {
+	r.t.Helper()
+	r.until("the turns to be given back", func() bool {
+		st := r.pacer.Stats()
+		return st.InFlight+st.Waiting == 0
+	})
+}
+
+// until waits for something that nothing signals.
+func (r *rig) until(what string, is func() bool) {
+	r.t.Helper()
+	deadline, tick := time.After(10*time.Second), time.NewTicker(5*time.Millisecond)
+	defer tick.Stop()
+	for !is() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			r.t.Fatalf("waited too long for %s", what)
 		}
 	}
 }

@@ -40,7 +40,7 @@ func (f robotsFetcher) Fetch(ctx context.Context, r policy.FetchRequest) (*polic
 	}
 	g := f.g
 	req := (&http.Request{Method: http.MethodGet, URL: r.URL, Header: http.Header{}, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}).WithContext(ctx)
-	x := &exchange{g: g, rules: asker.x.rules, in: req, began: time.Now(), profile: asker.x.profile, id: asker.x.id}
+	x := &exchange{g: g, rules: asker.x.rules, in: req, from: &inbound{ctx: ctx, r: req}, began: time.Now(), profile: asker.x.profile, id: asker.x.id}
 	x.admitted.Listed = asker.listed && r.URL.Host == asker.x.url.Host
 	x.kind.kind = pacing.Robots
 	x.ev = &audit.Event{Type: audit.TypeRobots, ID: audit.NewID(), Time: x.began, Method: http.MethodGet, PolicySHA256: x.rules.Hash,
@@ -84,13 +84,13 @@ func (x *exchange) fetchRobots(ctx context.Context, r policy.FetchRequest) (_ *p
 			req.Robots = pacing.RobotsFree // a hop on the same host follows at once
 		}
 		x.leavesNoGap = req.Robots == pacing.RobotsFree
-		queued, done := x.g.drain.queued(ctx)
-		defer done()
-		t, err := x.g.pacer.Acquire(queued, req)
-		if no := drainCause(context.Cause(queued)); err != nil && no != nil {
-			return nil, no
-		}
+		queue := &queued{Context: ctx, d: x.g.drain}
+		defer queue.done()
+		t, err := x.g.pacer.Acquire(queue, req)
 		if err != nil {
+			if no := queue.refusal(); no != nil {
+				return nil, no
+			}
 			return nil, err
 		}
 		x.turn = t

@@ -22,11 +22,10 @@ var errEOF = io.EOF
 // foreign identities go; the agent's user agent and the signature come last.
 func (x *exchange) dress(ctx context.Context) (*http.Request, *refusal) {
 	r := x.in
-	h := r.Header.Clone()
+	h := passable(r.Header)
 	websocket := isWebSocket(h)
 	x.ev.Sig.Stripped = sign.Strip(h)
 	trailers := stripConnection(h)
-	stripRequest(h)
 	if trailers {
 		h["Te"] = []string{"trailers"}
 	}
@@ -73,7 +72,7 @@ func (x *exchange) dress(ctx context.Context) (*http.Request, *refusal) {
 			out.Trailer = up.trailer
 		}
 	}
-	return out.WithContext(httptrace.WithClientTrace(rctx, x.wire.trace(x.early))), nil
+	return out.WithContext(httptrace.WithClientTrace(rctx, x.wire.trace(x.from.early))), nil
 }
 
 // sign signs the request or notes why it is not signed. A failure to sign refuses it: never unsigned instead.
@@ -311,8 +310,8 @@ func (e *uploadError) Unwrap() error { return e.err }
 
 func (u *upload) Read(p []byte) (int, error) {
 	stall := u.x.rules.Server.StallTimeout
-	if u.x.readBy != nil && stall > 0 {
-		_ = u.x.readBy(time.Now().Add(stall))
+	if u.x.from.readBy != nil && stall > 0 {
+		_ = u.x.from.readBy(time.Now().Add(stall))
 	}
 	n, err := u.r.Read(p)
 	u.wire.out.Add(int64(n))
@@ -324,8 +323,8 @@ func (u *upload) Read(p []byte) (int, error) {
 	}
 	switch {
 	case err == io.EOF:
-		if u.x.readBy != nil && stall > 0 {
-			_ = u.x.readBy(time.Time{})
+		if u.x.from.readBy != nil && stall > 0 {
+			_ = u.x.from.readBy(time.Time{})
 		}
 		for k := range u.trailer {
 			u.trailer[k] = u.in.Trailer[k]

@@ -31,7 +31,7 @@ func (g *Gate) FetchSitemap(ctx context.Context, r allowlist.SitemapRequest) (*a
 	}
 	h.Set("Accept-Encoding", "gzip")
 	req := (&http.Request{Method: http.MethodGet, URL: r.URL, Host: r.URL.Host, Header: h, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}).WithContext(ctx)
-	resp := g.serve(ctx, &inbound{r: req, own: &ownFetch{id: &identity{client: c, auth: "none", session: "sitemap " + c.Name}, url: r.URL}})
+	resp := g.serve(&inbound{ctx: ctx, r: req, own: &ownFetch{id: &identity{client: c, auth: "none", session: "sitemap " + c.Name}, url: r.URL}})
 	if code := Reason(resp.Header.Get("Crawlgate-Reason")); code != "" {
 		resp.Body.Close()
 		err := fmt.Errorf("sitemap %s: %s", r.URL, code)

@@ -22,8 +22,11 @@ import (
 const (
 	answerHeadBytes  = 256 << 10
 	handshakeTimeout = 10 * time.Second
-	idleConns        = 1024
-	idleConnsHost    = 16
+	// expectPatience is how long a site may take to say 100 (Continue) before the body goes out without it
+	// (RFC 9110 10.1.1). The fetcher is asked for its body then, not before.
+	expectPatience = time.Second
+	idleConns      = 1024
+	idleConnsHost  = 16
 	// dialsPerTransport bounds a Transport's life: it keeps an entry for each host it ever dialled
 	// (golang/go#33849), and a crawl visits millions.
 	dialsPerTransport = 20_000
@@ -87,6 +90,7 @@ func (u *upstream) replace(old *generation) {
 		TLSHandshakeTimeout:    handshakeTimeout,
 		DisableCompression:     true, // bodies pass as they come
 		ForceAttemptHTTP2:      true,
+		ExpectContinueTimeout:  expectPatience,
 		MaxIdleConns:           idleConns,
 		MaxIdleConnsPerHost:    idleConnsHost,
 		IdleConnTimeout:        u.rules.Server.UpstreamIdle,

@@ -83,7 +83,7 @@ func (t *tunnel) checkServerName(name string) error {
 // acceptConnect judges the CONNECT itself: credentials, syntax, port, load. Everything else is judged inside, where
 // the fetcher can read the answer.
 func (g *Gate) acceptConnect(r *http.Request) (*tunnel, *http.Response) {
-	x := g.begin(r, nil)
+	x := g.begin(&inbound{ctx: r.Context(), r: r})
 	x.ev.Method = http.MethodConnect
 	if g.drain.draining() {
 		return nil, x.refuse(drainingNow())
@@ -150,7 +150,7 @@ func (g *Gate) serveTunnel(t *tunnel, conn net.Conn) {
 	case isTokenByte(first):
 		_ = conn.SetDeadline(time.Time{})
 		g.drain.add(tc)
-		g.inner.push(&answerConn{Conn: tc, gate: g, tunnel: t})
+		g.serveH1(tc, t, false)
 	default:
 		g.endTunnel(t, conn, "tunnel_not_http")
 	}
@@ -174,7 +174,7 @@ func (g *Gate) serveTLS(t *tunnel, tc *tunnelConn) {
 		g.inner2.push(newH2Conn(c, t, g.rules().Server.ReadHead))
 		return
 	}
-	g.inner.push(&answerConn{Conn: c, gate: g, tunnel: t, tls: true})
+	g.serveH1(c, t, true)
 }
 
 // endTunnel closes a tunnel in which no request ever arrived, and records why.

@@ -12,9 +12,9 @@ import (
 
 // allowed is step 4.
 func (x *exchange) allowed(ctx context.Context) *refusal {
-	queued, done := x.g.drain.queued(ctx)
-	v := x.g.policy.Check(queued, x.query())
-	done()
+	queue := &queued{Context: ctx, d: x.g.drain}
+	v := x.g.policy.Check(queue, x.query())
+	queue.done()
 	x.verdict = v
 	x.noteVerdict(v)
 	if v.FetchedAt.After(x.began) {
@@ -111,9 +111,9 @@ func (x *exchange) wait(ctx context.Context) *refusal {
 		return nil
 	}
 	x.book()
-	queued, done := x.g.drain.queued(ctx)
-	defer done()
-	t, err := x.g.pacer.Acquire(queued, x.pacingRequest())
+	queue := &queued{Context: ctx, d: x.g.drain}
+	defer queue.done()
+	t, err := x.g.pacer.Acquire(queue, x.pacingRequest())
 	if err != nil {
 		x.ticket.Cancel()
 		var busy *pacing.Busy
@@ -123,7 +123,7 @@ func (x *exchange) wait(ctx context.Context) *refusal {
 		if ctx.Err() != nil {
 			return &refusal{code: reasonClientGone, class: "client_gone", err: err}
 		}
-		if no := drainCause(context.Cause(queued)); no != nil {
+		if no := queue.refusal(); no != nil {
 			return no
 		}
 		return refusalFor(err)
@@ -161,7 +161,7 @@ func (x *exchange) book() {
 	if k.kind == pacing.Page || k.kind == pacing.Sitemap || k.kind == pacing.Robots {
 		return
 	}
-	c := pacing.Companion{Kind: k.kind, Client: x.id.client.Name, URL: x.url.String(), Key: x.host.Name, Hops: x.profile.Limits.Redirects}
+	c := pacing.Companion{Kind: k.kind, Client: x.id.client.Name, URL: x.target, Key: x.host.Name, Hops: x.profile.Limits.Redirects}
 	if k.owner != nil {
 		c.Page, c.PageKey = k.owner.url, k.owner.host
 	}
@@ -195,7 +195,7 @@ func (x *exchange) maxWait() time.Duration {
 func (x *exchange) pacingRequest() pacing.Request {
 	p := x.profile.Pacing
 	r := pacing.Request{
-		Key: x.host.Name, Client: x.id.client.Name, Kind: x.kind.kind, URL: x.url.String(),
+		Key: x.host.Name, Client: x.id.client.Name, Kind: x.kind.kind, URL: x.target,
 		Wait: x.maxWait(), Gap: x.profile.Pacing.Gap, Slow: x.slow, Delay: x.verdict.Delay, Ticket: x.ticket,
 	}
 	if r.Kind != pacing.Page && r.Kind != pacing.Sitemap && r.Kind != pacing.Robots && r.Kind != pacing.Redirect {

@@ -132,9 +132,9 @@ func (x *exchange) methodAllowed() *refusal {
 
 // bodyless looks whether an HTTP/2 request that announced no length has any body at all.
 func (x *exchange) bodyless() bool {
-	if stall := x.rules.Server.StallTimeout; x.readBy != nil && stall > 0 {
-		_ = x.readBy(time.Now().Add(stall))
-		defer func() { _ = x.readBy(time.Time{}) }()
+	if stall := x.rules.Server.StallTimeout; x.from.readBy != nil && stall > 0 {
+		_ = x.from.readBy(time.Now().Add(stall))
+		defer func() { _ = x.from.readBy(time.Time{}) }()
 	}
 	var one [1]byte
 	n, err := x.in.Body.Read(one[:])

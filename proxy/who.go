@@ -20,8 +20,8 @@ func (x *exchange) who() *refusal {
 	}
 	id := (*identity)(nil)
 	switch {
-	case x.own != nil:
-		id = x.own.id
+	case x.from.own != nil:
+		id = x.from.own.id
 	case x.tun != nil:
 		id = x.tun.client
 	default:
@@ -86,8 +86,8 @@ func (x *exchange) wellFormed() *refusal {
 // tunnel's host and port count, and the request's host must be the same.
 func (x *exchange) what() *refusal {
 	r := x.in
-	if x.own != nil {
-		u, host, port, err := guard.ParseURL(x.own.url.String())
+	if x.from.own != nil {
+		u, host, port, err := guard.ParseURL(x.from.own.url.String())
 		if err != nil {
 			return refusalFor(err)
 		}
@@ -117,7 +117,7 @@ func (x *exchange) what() *refusal {
 		return &refusal{code: MethodDenied, class: "method_denied", allow: x.profile.Limits.Methods, detail: "A tunnel inside a tunnel is not served. Send the request itself."}
 	}
 	scheme := "http"
-	if t.secure(r) {
+	if x.from.secure {
 		scheme = "https"
 	}
 	raw := r.Host
@@ -161,6 +161,6 @@ func (x *exchange) what() *refusal {
 }
 
 func (x *exchange) setTarget(u *url.URL, h guard.Host, port uint16) {
-	x.url, x.host, x.port = u, h, port
+	x.url, x.target, x.host, x.port = u, u.String(), h, port
 	x.ev.SetURL(u)
 }

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Answers of State and values of Info.State. The proxy has more of them for requests it does not ask to be signed.
@@ -262,15 +263,13 @@ func (s *Signer) Sign(r Request, h http.Header) (Info, error) {
 	if !isNormalAuthority(r.Authority) {
 		return Info{}, fmt.Errorf("sign: authority %q is not normalised", clip(r.Authority, maxAuthority))
 	}
-	surrogate, err := surrogateRequest(r, st.config.Components == ComponentsBound)
-	if err != nil {
-		return Info{}, err
+	if st.config.Components == ComponentsBound {
+		if err := bindable(&r); err != nil {
+			return Info{}, err
+		}
 	}
 	f := a.signers[st.forms.form(r.Authority)]
-	out, err := f.sign(surrogate)
-	if err != nil {
-		return Info{}, fmt.Errorf("sign: %w", err)
-	}
+	out := f.sign(r, time.Now())
 	values := []string{f.agentField, out.input, out.signature}
 	h["Signature-Agent"] = values[0:1:1]
 	h["Signature-Input"] = values[1:2:2]
@@ -279,29 +278,25 @@ func (s *Signer) Sign(r Request, h http.Header) (Info, error) {
 		AgentURL: a.agentURL, Created: out.created, Expires: out.expires}, nil
 }
 
-// surrogateRequest is the request that is handed to httpsign instead of the live one: the library parses queries,
-// fills in URLs, copies all fields and refuses some of them, none of which may concern a request that is on its way.
-func surrogateRequest(r Request, bound bool) (*http.Request, error) {
-	u := &url.URL{Scheme: "https", Host: r.Authority, Path: "/"}
-	method := http.MethodGet
-	if bound {
-		method = r.Method
-		if !isToken(method) {
-			return nil, fmt.Errorf("sign: method %q is not a token", clip(method, 40))
-		}
-		if r.Path != "" && r.Path != "/" {
-			path, err := url.PathUnescape(r.Path)
-			if err != nil {
-				return nil, fmt.Errorf("sign: path: %w", err)
-			}
-			u.Path, u.RawPath = path, r.Path
-			// Go re-escapes a path that it finds badly escaped; then something else than the path sent would be signed.
-			if r.Path[0] != '/' || u.EscapedPath() != r.Path {
-				return nil, errors.New("sign: path is not escaped as it would be sent")
-			}
-		}
+// bindable checks that method and path are covered as they are sent.
+func bindable(r *Request) error {
+	if !isToken(r.Method) {
+		return fmt.Errorf("sign: method %q is not a token", clip(r.Method, 40))
 	}
-	return &http.Request{Method: method, URL: u, Host: r.Authority}, nil
+	if r.Path == "" || r.Path == "/" {
+		r.Path = "/" // RFC 9421 2.2.6
+		return nil
+	}
+	path, err := url.PathUnescape(r.Path)
+	if err != nil {
+		return fmt.Errorf("sign: path: %w", err)
+	}
+	// Go re-escapes a path that it finds badly escaped; then something else than the path sent would be signed.
+	u := url.URL{Path: path, RawPath: r.Path}
+	if r.Path[0] != '/' || u.EscapedPath() != r.Path {
+		return errors.New("sign: path is not escaped as it would be sent")
+	}
+	return nil
 }
 
 // isToken tells whether s is an RFC 9110 5.6.2 token.

@@ -156,7 +156,7 @@ func (i *instance) adminOptions(a *adminServer, token string, readToken bool) ad
 			}
 			return explained{e}, nil
 		},
-		Ledger: ledgerView{i}, Jobs: jobsView{i}, Audit: i.queryAudit, Version: buildVersion(),
+		Ledger: ledgerView{i}, Jobs: jobsView{i}, Proof: i.lastProof, Audit: i.queryAudit, Version: buildVersion(),
 		RobotsFile: func(sha string) ([]byte, bool) {
 			b, err := i.archive.Body(sha)
 			return b, err == nil
@@ -182,6 +182,7 @@ func (i *instance) ready() []admin.Check {
 		c.OK, c.Detail = false, "the audit log cannot take events, so nothing goes out"
 	}
 	out = append(out, c)
+	out = append(out, i.trailChecks()...)
 	id := admin.Check{Name: "identity", OK: len(cfg.Agents) > 0}
 	if !id.OK {
 		id.Detail = "no agent is configured: nothing leaves for other hosts than loopback"
@@ -245,11 +246,10 @@ func (i *instance) card(host string) ([]byte, bool) {
 // live is the snapshot behind the page.
 func (i *instance) live() admin.Live {
 	cfg := i.cfg.Load()
-	seq, head := i.audit.Head()
 	l := admin.Live{
 		Started: i.started, Version: buildVersion(), Proxy: strings.TrimPrefix(i.proxyURL(), "http://"), Store: "disk", ReportOnly: !cfg.Enforce,
 		ConfigFile: i.src.Load().File, ConfigHash: cfg.Hash(), ConfigLoaded: time.Unix(0, i.reloadAt.Load()),
-		Chain: admin.LiveChain{Seq: seq, Head: head},
+		Chain: i.liveChain(),
 		CA:    admin.LiveCA{Expires: i.ca.Load().Cert.NotAfter, Fingerprint: i.ca.Load().Fingerprint(), SPKI: i.ca.Load().SPKI()},
 	}
 	if e := i.reloadErr.Load(); e != nil {
@@ -288,6 +288,13 @@ func (i *instance) gauges() admin.Gauges {
 		ClockOffset: offset, ConfigReloadOK: i.reloadErr.Load() == nil, ConfigReloadAt: time.Unix(0, i.reloadAt.Load()),
 		SignReloadFailures: i.signer.ReloadFailures(), CAExpires: i.ca.Load().Cert.NotAfter, CertsMinted: uint64(max(0, i.gate.Minted())),
 		Connections: i.gate.Tunnels(), AuditSeq: as.Seq, AuditQueue: as.Queued, AuditQueueMax: as.QueueLimit, AuditLost: uint64(max(0, as.Lost)),
+		AuditDiskFree: as.Free, AuditSinks: as.Sinks,
+	}
+	if c := i.lastChain(); c != nil {
+		g.ChainVerifiedAt, g.ChainWhole = c.at, c.whole()
+	}
+	if k, err := i.lastProof(); err == nil && k != nil {
+		g.ProofAt, g.ProofPassed = k.Made, k.Passed
 	}
 	g.Pacing(i.pacer.Stats())
 	return g

@@ -94,6 +94,7 @@ func newAuditCmd(a *app, extra ...*cobra.Command) *cobra.Command {
 func newAuditVerifyCmd(a *app) *cobra.Command {
 	var place logPlace
 	var head, keys string
+	var saved []string
 	var from uint64
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -103,10 +104,13 @@ func newAuditVerifyCmd(a *app) *cobra.Command {
 order by themselves, compressed or not; a folder stands for the logs in it. Without FILE it is this machine's log.
 
 A chain cannot show that its newest events were cut off, nor that its owner wrote all of it anew since the last head kept
-elsewhere: keep what "audit head" prints on another machine, and give it to --head.
+elsewhere. So keep heads on another machine: what audit.checkpoint_to delivers there (a file, a URL, syslog) goes to
+--checkpoints, as the receiver keeps it: records one a line, lines of syslog with a prefix, records inside other JSON.
+What "audit head" prints goes to --head.
 
 Exit code 0 whole, 1 broken, 2 could not be read.`,
-		Example: "  crawlgate audit verify\n  crawlgate audit verify --head 9b41... --keys checkpoint-keys.json /backup/audit/*.jsonl.gz",
+		Example: "  crawlgate audit verify\n  crawlgate audit verify --head 9b41... --keys checkpoint-keys.json /backup/audit/*.jsonl.gz\n" +
+			"  ssh loghost grep checkpoint /var/log/gate.log | crawlgate audit verify --checkpoints -",
 		RunE: func(_ *cobra.Command, args []string) error {
 			if head != "" && !isHex64(head) {
 				return usage("--head %q is not a hash of 64 hex digits, as `crawlgate audit head` prints it", head)
@@ -133,6 +137,9 @@ Exit code 0 whole, 1 broken, 2 could not be read.`,
 					return usage("--keys: %v", err)
 				}
 			}
+			if opt.Saved, err = a.savedHeads(saved); err != nil {
+				return err
+			}
 			rep, err := audit.Verify(files, opt)
 			if err != nil {
 				return usage("read the log: %v", err)
@@ -154,9 +161,35 @@ Exit code 0 whole, 1 broken, 2 could not be read.`,
 	place.flags(cmd)
 	cmd.Flags().StringVar(&head, "head", "", "`HASH` that the chain must reach")
 	cmd.Flags().StringVar(&keys, "keys", "", "public checkpoint keys `FILE` (JWK set or PEM); signatures by others are bad")
+	cmd.Flags().StringArrayVar(&saved, "checkpoints", nil, "`FILE` of another machine with signed heads, - for standard input (repeat)")
 	cmd.Flags().Uint64Var(&from, "from", 0, "first `SEQ` to check: what is before it may be missing")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+// savedHeads reads the files of --checkpoints, nil for none.
+func (a *app) savedHeads(files []string) ([]audit.Saved, error) {
+	if len(files) == 0 {
+		return nil, nil
+	}
+	all := []audit.Saved{}
+	for _, file := range files {
+		var list []audit.Saved
+		var err error
+		if file == "-" {
+			list, err = audit.ReadSavedFrom(a.stdin, "standard input")
+		} else {
+			list, err = audit.ReadSaved(file)
+		}
+		switch {
+		case err != nil:
+			return nil, usage("--checkpoints: %v", err)
+		case len(list) == 0:
+			return nil, usage("--checkpoints: no signed head is in %s", file)
+		}
+		all = append(all, list...)
+	}
+	return all, nil
 }
 
 func printVerify(w io.Writer, rep audit.Report, keys string) error {
@@ -178,6 +211,13 @@ func printVerify(w io.Writer, rep audit.Report, keys string) error {
 			b.WriteString("signed   no head yet\n")
 		} else {
 			fmt.Fprintf(&b, "signed   up to seq %s\n", audit.Group(int64(rep.Signed)))
+		}
+		if s := rep.Saved; s != nil {
+			older := ""
+			if s.Before > 0 {
+				older = fmt.Sprintf(" (%s older than these files)", audit.Group(int64(s.Before)))
+			}
+			fmt.Fprintf(&b, "saved    %s of %s kept elsewhere found, up to seq %s%s\n", audit.Group(int64(s.Matched)), counted(s.Heads, "head"), audit.Group(int64(s.Newest)), older)
 		}
 		fmt.Fprintf(&b, "head     %s\n", rep.Head)
 	}

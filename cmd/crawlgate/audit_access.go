@@ -2,12 +2,12 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -84,21 +84,16 @@ func (g *accessGroup) Token() string             { return g.g.Token() }
 func (g *accessGroup) Line() int                 { return g.g.Line() }
 func (g *accessGroup) CrawlDelay() time.Duration { return g.delay }
 
-// accessFlags are the flags of `audit access` that need a second look.
+// accessFlags are the flags of `audit access`: the same settings as the block audit.access of the configuration, and those
+// that only make sense on a command line.
 type accessFlags struct {
-	o                    audit.AccessOptions
-	trusted              []string
-	since, until         string
-	format, output, list string
-	byPurpose, json      bool
-	failOn               []string
-	unreachable          time.Duration
+	audit.AccessConfig
+	json bool
+	o    audit.AccessOptions
 }
 
-var accessFailures = []string{"violations", "impersonated", "malformed", "delay"}
-
 func newAuditAccessCmd(a *app) *cobra.Command {
-	var f accessFlags
+	f := accessFlags{AccessConfig: audit.AccessDefaults()}
 	cmd := &cobra.Command{
 		Use:   "access [flags] LOG...",
 		Short: "what crawlers did to a web server, by its access logs and robots.txt",
@@ -109,46 +104,54 @@ rotated files, compressed ones (gzip, bzip2, zstd, xz) and copies are put in ord
 Formats are told by themselves: common, combined and vhost logs of Apache and nginx, W3C (IIS, CloudFront), JSON (nginx,
 Caddy, Cloudflare Logpush, crawlgate), Squid, AWS load balancers. --log-format takes the text of an nginx log_format too.
 
+The block audit.access of the configuration (--config) may hold the same settings, with _ for - in their names; a flag
+that is given wins over it, a list as a whole.
+
 Exit code 0 report written; 1 written, but --fail-on was hit, an input was cut short or a self-check failed; 2 nothing
 written.`,
 		Example: `  crawlgate audit access --robots robots.txt --host www.example.com /var/log/nginx/access.log*
   crawlgate audit access --robots robots-versions/ --ranges ranges/ --format html -o report.html logs/`,
-		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd.Context(), a, args) },
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, a, args) },
 	}
 	fl := cmd.Flags()
-	o := &f.o
-	fl.StringArrayVar(&o.Robots, "robots", nil, "`PATH` of a robots.txt, or of a folder of versions: HOST/20260131T120000Z[.STATUS].txt, or index.jsonl (repeat)")
-	fl.StringArrayVar(&o.Crawlers, "crawlers", nil, "`FILE` with definitions of crawlers instead of the built-in list; a later one replaces equal names (repeat)")
-	fl.StringVar(&o.Ranges, "ranges", "", "folder `DIR` of published address ranges, in the form of googlebot.json")
-	fl.StringArrayVar(&f.trusted, "trusted-proxy", nil, "`CIDR` whose X-Forwarded-For is believed (repeat, or with commas)")
-	fl.StringVar(&o.DNSCache, "dns-cache", "", "`FILE` with answers of the DNS; --dns live adds to it")
-	fl.StringVar(&o.DNS, "dns", "", "whether names confirm a crawler: `MODE` off, cache or live (default cache with --dns-cache, else off)")
-	fl.StringArrayVar(&o.Sitemaps, "sitemap", nil, "sitemap `FILE`, XML or text (repeat)")
-	fl.StringVar(&o.Host, "host", "", "`NAME` of the host of lines that name none (default: the only one of --robots)")
-	fl.StringVar(&o.LogFormat, "log-format", "auto", "`FORMAT` of the lines: auto, combined, common, vhost, w3c, json, squid, alb, crawlgate, or an nginx log_format")
-	fl.StringVar(&f.since, "since", "", "from `T` on: RFC 3339")
-	fl.StringVar(&f.until, "until", "", "before `T`")
-	fl.DurationVar(&o.Grace, "grace", 0, "for `D` after a change of robots.txt, what it allowed before is still allowed")
-	fl.BoolVar(&o.Delay, "delay", false, "check the gaps against Crawl-delay")
-	fl.DurationVar(&o.DelayTolerance, "delay-tolerance", 0, "a gap may be shorter by `D`; 1s suits logs in whole seconds")
-	fl.StringVar(&o.Dedupe, "dedupe", "none", "count once what stands twice: `MODE` none, overlap (of a rotated file and the next) or lines (of several files)")
-	fl.StringVar(&o.NoVersion, "no-version", "unjudged", "count requests before the first robots.txt `AS` unjudged or allowed")
-	fl.StringVar(&o.Unverified, "unverified", "genuine", "count claims that can not be checked `AS` genuine or impersonated")
-	fl.DurationVar(&f.unreachable, "unreachable-limit", 720*time.Hour, "an unreachable robots.txt forbids everything for `D`")
-	fl.StringVar(&o.As, "as", "", "every request is the crawler `NAME`'s, as in egress logs")
-	fl.IntVar(&o.Top, "top", 10, "list `N` addresses of impersonators")
-	fl.IntVar(&o.Workers, "workers", 0, "work on `N` cores (default: all)")
-	fl.StringVar(&f.format, "format", "", "`FORM` table, json, csv or html (default: by the name of -o, else table on a terminal, else json)")
+	d := f.AccessConfig
+	fl.StringArrayVar((*[]string)(&f.Robots), "robots", nil, "`PATH` of a robots.txt, or of a folder of versions: HOST/20260131T120000Z[.STATUS].txt, or index.jsonl (repeat)")
+	fl.StringArrayVar((*[]string)(&f.Crawlers), "crawlers", nil, "`FILE` with definitions of crawlers instead of the built-in list; a later one replaces equal names (repeat)")
+	fl.StringVar(&f.Ranges, "ranges", "", "folder `DIR` of published address ranges, in the form of googlebot.json")
+	fl.StringArrayVar((*[]string)(&f.TrustedProxy), "trusted-proxy", nil, "`CIDR` whose X-Forwarded-For is believed (repeat, or with commas)")
+	fl.StringVar(&f.DNSCache, "dns-cache", "", "`FILE` with answers of the DNS; --dns live adds to it")
+	fl.StringVar(&f.DNS, "dns", "", "whether names confirm a crawler: `MODE` off, cache or live (default cache with --dns-cache, else off)")
+	fl.StringArrayVar((*[]string)(&f.Sitemap), "sitemap", nil, "sitemap `FILE`, XML or text (repeat)")
+	fl.StringVar(&f.Host, "host", "", "`NAME` of the host of lines that name none (default: the only one of --robots)")
+	fl.StringVar(&f.LogFormat, "log-format", d.LogFormat, "`FORMAT` of the lines: auto, combined, common, vhost, w3c, json, squid, alb, crawlgate, or an nginx log_format")
+	fl.StringVar(&f.Since, "since", "", "from `T` on: RFC 3339")
+	fl.StringVar(&f.Until, "until", "", "before `T`")
+	fl.DurationVar(&f.Grace, "grace", 0, "for `D` after a change of robots.txt, what it allowed before is still allowed")
+	fl.BoolVar(&f.Delay, "delay", false, "check the gaps against Crawl-delay")
+	fl.DurationVar(&f.DelayTolerance, "delay-tolerance", 0, "a gap may be shorter by `D`; 1s suits logs in whole seconds")
+	fl.StringVar(&f.Dedupe, "dedupe", d.Dedupe, "count once what stands twice: `MODE` none, overlap (of a rotated file and the next) or lines (of several files)")
+	fl.StringVar(&f.NoVersion, "no-version", d.NoVersion, "count requests before the first robots.txt `AS` unjudged or allowed")
+	fl.StringVar(&f.Unverified, "unverified", d.Unverified, "count claims that can not be checked `AS` genuine or impersonated")
+	fl.DurationVar(&f.UnreachableLimit, "unreachable-limit", d.UnreachableLimit, "an unreachable robots.txt forbids everything for `D`")
+	fl.StringVar(&f.As, "as", "", "every request is the crawler `NAME`'s, as in egress logs")
+	fl.IntVar(&f.Top, "top", d.Top, "list `N` addresses of impersonators")
+	fl.IntVar(&f.Workers, "workers", 0, "work on `N` cores (default: all)")
+	fl.StringVar(&f.Format, "format", "", "`FORM` table, json, csv or html (default: by the name of -o, else table on a terminal, else json)")
 	fl.BoolVar(&f.json, "json", false, "same as --format json")
-	fl.StringVarP(&f.output, "output", "o", "", "write to `FILE`")
-	fl.BoolVar(&f.byPurpose, "by-purpose", false, "table: one block for each category")
-	fl.StringVar(&f.list, "list", "", "with --format csv: `WHAT` violations instead of crawlers")
-	fl.StringSliceVar(&f.failOn, "fail-on", nil, "exit 1 if there are any of `WHAT`, a list of "+strings.Join(accessFailures, ", "))
+	fl.StringVarP(&f.Output, "output", "o", "", "write to `FILE`")
+	fl.BoolVar(&f.ByPurpose, "by-purpose", false, "table: one block for each category")
+	fl.StringVar(&f.List, "list", "", "with --format csv: `WHAT` violations instead of crawlers")
+	fl.StringSliceVar((*[]string)(&f.FailOn), "fail-on", nil, "exit 1 if there are any of `WHAT`, a list of "+strings.Join(audit.AccessFailures, ", "))
 	return cmd
 }
 
-func (f *accessFlags) run(ctx context.Context, a *app, args []string) error {
-	if err := f.complete(a, args); err != nil {
+func (f *accessFlags) run(cmd *cobra.Command, a *app, args []string) error {
+	ctx := cmd.Context()
+	given := func(flag string) bool { return cmd.Flags().Changed(flag) }
+	if err := f.configured(a, given); err != nil {
+		return err
+	}
+	if err := f.complete(a, given, args); err != nil {
 		return err
 	}
 	var bar *progressBar
@@ -172,7 +175,7 @@ func (f *accessFlags) run(ctx context.Context, a *app, args []string) error {
 		return err
 	}
 	problems := rep.Problems
-	for _, what := range f.failOn {
+	for _, what := range f.FailOn {
 		if n, _ := rep.Count(what); n > 0 {
 			problems = append(problems, fmt.Sprintf("--fail-on %s: %d", what, n))
 		}
@@ -186,43 +189,50 @@ func (f *accessFlags) run(ctx context.Context, a *app, args []string) error {
 	return nil
 }
 
-// complete checks what the flags say together.
-func (f *accessFlags) complete(a *app, args []string) error {
+// configured fills every setting whose flag was not given from the configuration.
+func (f *accessFlags) configured(a *app, given func(flag string) bool) error {
+	// Nothing of the state is needed, nor a home to find it in.
+	cfg, _, err := a.loader(identityFlags{}, map[string]string{"state_dir": "/nonexistent"})()
+	if err != nil {
+		return err
+	}
+	to, from := reflect.ValueOf(&f.AccessConfig).Elem(), reflect.ValueOf(cfg.Audit.Access)
+	for i := range to.NumField() {
+		if !given(accessFlag(to.Type().Field(i))) {
+			to.Field(i).Set(from.Field(i))
+		}
+	}
+	return nil
+}
+
+// accessFlag is the flag of a setting.
+func accessFlag(f reflect.StructField) string {
+	return strings.ReplaceAll(f.Tag.Get("mapstructure"), "_", "-")
+}
+
+// complete checks what the settings say together and makes the options of them.
+func (f *accessFlags) complete(a *app, given func(flag string) bool, args []string) error {
+	f.o = audit.AccessOptions{
+		Logs: args, Stdin: a.stdin, Judge: accessJudge{}, Robots: f.Robots, Crawlers: f.Crawlers, Ranges: f.Ranges, DNS: f.DNS, DNSCache: f.DNSCache, Sitemaps: f.Sitemap,
+		Host: f.Host, LogFormat: f.LogFormat, Grace: f.Grace, Delay: f.Delay, DelayTolerance: f.DelayTolerance, Dedupe: f.Dedupe, NoVersion: f.NoVersion,
+		Unverified: f.Unverified, UnreachableLimit: f.UnreachableLimit, As: f.As, Top: f.Top, Workers: f.Workers,
+	}
 	o := &f.o
-	o.Judge, o.Logs, o.Stdin = accessJudge{}, args, a.stdin
 	if len(args) == 0 {
 		return usage("no LOG given (a file, a folder, a pattern, or - for standard input)")
 	}
-	if f.json {
-		if f.format != "" && f.format != "json" {
-			return usage("--json and --format %s contradict each other", f.format)
-		}
-		f.format = "json"
+	if err := f.form(a, given); err != nil {
+		return err
 	}
-	if f.format == "" {
-		f.format = "json"
-		if f.output == "" && isTerminal(a.stdout) {
-			f.format = "table"
-		}
-		if ext := filepath.Ext(f.output); ext == ".html" || ext == ".csv" {
-			f.format = ext[1:]
-		}
-	}
-	if !slices.Contains([]string{"table", "json", "csv", "html"}, f.format) {
-		return usage("--format %q is not one of table, json, csv, html", f.format)
-	}
-	if f.list != "" && (f.list != "violations" || f.format != "csv") {
-		return usage("--list %q: only violations, and only with --format csv", f.list)
-	}
-	for _, what := range f.failOn {
+	for _, what := range f.FailOn {
 		switch {
-		case !slices.Contains(accessFailures, what):
-			return usage("--fail-on %q is not one of %s", what, strings.Join(accessFailures, ", "))
+		case !slices.Contains(audit.AccessFailures, what):
+			return usage("--fail-on %q is not one of %s", what, strings.Join(audit.AccessFailures, ", "))
 		case what == "delay" && !o.Delay:
 			return usage("--fail-on delay needs --delay")
 		}
 	}
-	for _, list := range f.trusted {
+	for _, list := range f.TrustedProxy {
 		for _, text := range strings.Split(list, ",") {
 			p, err := audit.ParsePrefix(strings.TrimSpace(text))
 			if err != nil {
@@ -232,61 +242,78 @@ func (f *accessFlags) complete(a *app, args []string) error {
 		}
 	}
 	var err error
-	if o.Since, err = parseStamp(f.since); err != nil {
+	if o.Since, err = audit.ParseStamp(f.Since); err != nil {
 		return usage("--since: %v", err)
 	}
-	if o.Until, err = parseStamp(f.until); err != nil {
+	if o.Until, err = audit.ParseStamp(f.Until); err != nil {
 		return usage("--until: %v", err)
 	}
-	if f.unreachable <= 0 {
-		return usage("--unreachable-limit %s is not above 0", f.unreachable)
+	if f.UnreachableLimit <= 0 {
+		return usage("--unreachable-limit %s is not above 0", f.UnreachableLimit)
 	}
-	o.UnreachableLimit = f.unreachable
 	if o.Top < 1 {
 		return usage("--top %d is not above 0", o.Top)
 	}
 	return nil
 }
 
-func parseStamp(s string) (time.Time, error) {
-	if s == "" {
-		return time.Time{}, nil
+// form settles the form of the report.
+func (f *accessFlags) form(a *app, given func(flag string) bool) error {
+	if f.json {
+		if given("format") && f.Format != "json" {
+			return usage("--json and --format %s contradict each other", f.Format)
+		}
+		f.Format = "json"
 	}
-	t, err := time.Parse(time.RFC3339, s)
-	if err != nil {
-		return t, fmt.Errorf("%q is not a time like 2026-01-31T12:00:00Z", s)
+	if f.Format == "" {
+		f.Format = "json"
+		if f.Output == "" && isTerminal(a.stdout) {
+			f.Format = "table"
+		}
+		if ext := filepath.Ext(f.Output); ext == ".html" || ext == ".csv" {
+			f.Format = ext[1:]
+		}
 	}
-	return t, nil
+	if !slices.Contains(audit.AccessFormats, f.Format) {
+		return usage("--format %q is not one of %s", f.Format, strings.Join(audit.AccessFormats, ", "))
+	}
+	if f.List != "" && f.Format != "csv" && !given("list") {
+		f.List = "" // the file's word is for csv
+	}
+	if f.List != "" && (f.List != "violations" || f.Format != "csv") {
+		return usage("--list %q: only violations, and only with --format csv", f.List)
+	}
+	return nil
 }
 
 // write renders the report, all of it before the first byte is written.
 func (f *accessFlags) write(a *app, rep *audit.AccessReport) error {
 	var b bytes.Buffer
 	var err error
-	switch f.format {
+	switch f.Format {
 	case "json":
 		err = rep.WriteJSON(&b)
 	case "csv":
-		err = rep.WriteCSV(&b, f.list == "violations")
+		err = rep.WriteCSV(&b, f.List == "violations")
 	case "html":
 		err = rep.WriteHTML(&b)
 	default:
 		to := a.stdout
-		if f.output != "" {
+		if f.Output != "" {
 			to = nil
 		}
-		err = rep.WriteTable(&b, audit.TableStyle{Width: terminalWidth(to), Color: colored(to), ByPurpose: f.byPurpose})
+		err = rep.WriteTable(&b, audit.TableStyle{Width: terminalWidth(to), Color: colored(to), ByPurpose: f.ByPurpose})
 	}
 	if err != nil {
 		return fail("write the report: %v", err)
 	}
-	if f.output == "" {
+	if f.Output == "" {
 		if _, err := a.stdout.Write(b.Bytes()); err != nil {
 			return fail("write the report: %v", err)
 		}
 		return nil
 	}
-	if err := os.WriteFile(f.output, b.Bytes(), 0o644); err != nil {
+	if err := os.WriteFile(f.Output, b.Bytes(), 0o644); err != nil {
 		return usage("--output: %v", err)
 	}
 	return nil

@@ -29,10 +29,12 @@ type proveFlags struct {
 	policyDir     string
 	keys, earlier []string
 	head, signers string
+	saved         []string
 	since, until  string
 	unprovable    int64
 	findings      int
 	asJSON        bool
+	save          bool
 }
 
 func newAuditProveCmd(a *app) *cobra.Command {
@@ -66,6 +68,10 @@ those of this machine's key folder; name published sets, retired keys among them
 with --keys. Files of LOG are put in order, compressed or not. With Redis each
 instance has a log of its own, and only the gaps within one log are seen.
 
+The result is kept in the state folder, where the admin page of a running gate
+shows it; not with LOG or --file, which may be another gate's, unless --save
+says so.
+
 Exit code 0 proven, 1 not, 2 the log could not be read.`,
 		Example: "  crawlgate audit prove --since 24h\n" +
 			"  crawlgate audit prove --archive /backup/robots --keys keys.json --earlier crawlgate-2026-01.yaml --json /backup/audit/*.jsonl.gz",
@@ -79,11 +85,13 @@ Exit code 0 proven, 1 not, 2 the log could not be read.`,
 	l.StringVar(&f.policyDir, "policies", "", "`DIR` of configurations that were in force (default: audit/policies in the state folder)")
 	l.StringArrayVar(&f.earlier, "earlier", nil, "configuration `FILE` that was in force before (repeat)")
 	l.StringVar(&f.head, "head", "", "`HASH` that the chain must reach, as `audit head` printed it")
+	l.StringArrayVar(&f.saved, "checkpoints", nil, "`FILE` of another machine with signed heads, as for `audit verify`; - for standard input (repeat)")
 	l.StringVar(&f.signers, "checkpoint-keys", "", "public checkpoint keys `FILE` (default: those beside this machine's log)")
 	l.StringVar(&f.since, "since", "", "requests from `T` on: RFC 3339, a date, or an age like 24h or 7d")
 	l.StringVar(&f.until, "until", "", "requests before `T`")
 	l.Int64Var(&f.unprovable, "allow-unprovable", 0, "exit 0 although `N` requests can't be proven")
 	l.IntVar(&f.findings, "findings", 10, "list at most `N` violations of each check")
+	l.BoolVar(&f.save, "save", false, "keep the result for the admin page (default: unless LOG or --file is given)")
 	l.BoolVar(&f.asJSON, "json", false, "print JSON (crawlgate.audit.proof/1)")
 	return cmd
 }
@@ -117,6 +125,9 @@ func (f *proveFlags) run(a *app, cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
+	if opt.Chain.Saved, err = a.savedHeads(f.saved); err != nil {
+		return err
+	}
 	if opt.Archive = f.archive; opt.Archive == "" {
 		opt.Archive = filepath.Join(f.place.stateDir, "robots")
 	} else if st, err := os.Stat(opt.Archive); err != nil || !st.IsDir() {
@@ -131,6 +142,16 @@ func (f *proveFlags) run(a *app, cmd *cobra.Command, args []string) error {
 	proof, err := audit.Prove(cmd.Context(), files, opt)
 	if err != nil {
 		return usage("read the log: %v", err)
+	}
+	save := f.save
+	if !cmd.Flags().Changed("save") {
+		save = len(args) == 0 && !cmd.Flags().Changed("file")
+	}
+	if save {
+		// The answer on the command line stands without it: whoever may read the log need not be who may write there.
+		if err := audit.SaveProof(f.place.stateDir, proof, now, buildVersion(), f.unprovable); err != nil {
+			fmt.Fprintf(a.stderr, "crawlgate: the admin page will not show this proof: %v (--save=false keeps none)\n", err)
+		}
 	}
 	if f.asJSON {
 		err = proof.WriteJSON(a.stdout)

@@ -109,6 +109,7 @@ func (a *app) serve(ctx context.Context, load loadFunc) error {
 	}
 	i.announce(a.stderr)
 	i.background(ctx)
+	i.watchChain(ctx)
 	notifySystemd("READY=1")
 
 	signals := make(chan os.Signal, 4)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"sync"
@@ -48,6 +49,8 @@ type instance struct {
 	listeners listeners
 	control   *controlServer
 	admin     *adminServer
+	chain     atomic.Pointer[chainWatch]
+	proof     proofReader
 
 	reloadMu  sync.Mutex
 	reloadErr atomic.Pointer[string]
@@ -103,7 +106,8 @@ func openInstance(cfg *configs.Config, src *configs.Sources, log *slog.Logger) (
 	if err := i.signer.SetPublish(cfg.Publish); err != nil {
 		return nil, usage("publish: %w", err)
 	}
-	if i.audit, err = audit.Open(cfg.Audit, cfg.StateDir, log); err != nil {
+	// The sinks of signed heads are the operator's own machines, so a plain dialer leads there and not the guarded one.
+	if i.audit, err = audit.OpenVia(new(net.Dialer).DialContext, cfg.Audit, cfg.StateDir, log); err != nil {
 		return nil, usage("audit: %w", err)
 	}
 	i.closers = append(i.closers, i.audit.Close)
