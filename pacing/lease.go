@@ -87,7 +87,7 @@ func (l *lease) lose() {
 	l.h.p.stats.leaseLost.Add(1)
 	l.h.p.log.Warn("lease of a turn lost, its exchange is cut", "host", l.pt.k.name)
 	if life := l.pt.turn.life.Load(); life != nil {
-		life.cancel(&LeaseLost{l.pt.k.name})
+		life.end(&LeaseLost{l.pt.k.name})
 	}
 }
 

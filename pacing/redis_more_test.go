@@ -187,9 +187,10 @@ func TestRedisLeaseLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	server.stop()
-	<-turn.Context().Done()
+	life := lifeOf(turn)
+	<-life.Done()
 	var lost *LeaseLost
-	if cause := context.Cause(turn.Context()); !errors.As(cause, &lost) || lost.Key != "h.test" {
+	if cause := context.Cause(life); !errors.As(cause, &lost) || lost.Key != "h.test" {
 		t.Errorf("cause %v", cause)
 	}
 	if d := time.Since(granted); d > 3*time.Second+time.Second {
@@ -198,7 +199,7 @@ func TestRedisLeaseLost(t *testing.T) {
 	if turn.Held() == nil {
 		t.Error("still held")
 	}
-	turn.Done(Outcome{Sent: true, Err: context.Cause(turn.Context())})
+	turn.Done(Outcome{Sent: true, Err: context.Cause(life)})
 	if s := p.Stats(); s.LeaseLost == 0 {
 		t.Error("not counted")
 	}
@@ -215,12 +216,13 @@ func TestRedisLeaseStolen(t *testing.T) {
 	if err := client.FlushDB(context.Background()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	<-turn.Context().Done()
+	life := lifeOf(turn)
+	<-life.Done()
 	var lost *LeaseLost
-	if cause := context.Cause(turn.Context()); !errors.As(cause, &lost) {
+	if cause := context.Cause(life); !errors.As(cause, &lost) {
 		t.Errorf("cause %v", cause)
 	}
-	turn.Done(Outcome{Sent: true, Err: context.Cause(turn.Context())})
+	turn.Done(Outcome{Sent: true, Err: context.Cause(life)})
 }
 
 // TestRedisFailover: another server with other data is as if every host had just been asked, and whoever holds a turn

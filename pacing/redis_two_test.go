@@ -49,13 +49,13 @@ func fetch(ctx context.Context, p *Pacer, who string, gap, hold time.Duration, r
 					continue
 				}
 				s := span{Start: time.Now().UnixMicro(), Who: client}
-				if turn.Held() == nil {
+				if life := lifeOf(turn); turn.Held() == nil {
 					end := time.NewTimer(hold)
 					select {
 					case <-end.C:
-					case <-turn.Context().Done():
+					case <-life.Done():
 						var lost *LeaseLost
-						s.Lost = errors.As(context.Cause(turn.Context()), &lost)
+						s.Lost = errors.As(context.Cause(life), &lost)
 					}
 					end.Stop()
 					s.End = time.Now().UnixMicro()

@@ -18,7 +18,7 @@ type Turn struct {
 	granted int64
 	waited  time.Duration
 	owed    time.Duration
-	life    atomic.Pointer[life] // once Context was asked for
+	life    atomic.Pointer[life] // once OnEnd was called
 	ended   atomic.Bool
 	hops    int16
 	kind    Kind
@@ -44,11 +44,11 @@ type turnSet struct {
 	used  int
 }
 
-// life is a turn's context.
+// life is who is to be told when a turn ends by itself.
 type life struct {
-	context.Context
-	cancel context.CancelCauseFunc
-	timer  *time.Timer
+	call  func(error)
+	done  atomic.Bool
+	timer *time.Timer
 }
 
 // source is where a gap comes from.
@@ -79,43 +79,46 @@ func (t *Turn) Owed() (gap time.Duration, source string) { return t.owed, t.sour
 // Riding reports whether the request goes without a turn of its own.
 func (t *Turn) Riding() bool { return t.host.class == classRider }
 
-// Context is cancelled when the turn ends by itself: past turn_limit (cause *Overrun) or, with Redis, when the lease is
-// lost (cause *LeaseLost); and by Done. A rider's has no limit. Derive the exchange from it.
-func (t *Turn) Context() context.Context {
-	if l := t.life.Load(); l != nil {
-		return l
-	}
-	ctx, cancel := context.WithCancelCause(context.Background())
-	l := &life{Context: ctx, cancel: cancel}
+// OnEnd has f called, once, when the turn ends by itself: past turn_limit (cause *Overrun) or, with Redis, when the lease
+// is lost (cause *LeaseLost); at once if it is lost already. Nothing is called after Done. A rider's turn has no limit.
+// Have f cut the exchange. It is asked for once.
+func (t *Turn) OnEnd(f func(cause error)) {
+	l := &life{call: f}
 	if !t.Riding() {
 		left := t.p.c.TurnLimit - time.Duration(t.p.now()-t.granted)
 		l.timer = time.AfterFunc(left, func() {
-			if !t.ended.Load() {
+			if l.done.CompareAndSwap(false, true) {
 				t.p.CountOverrun("turn_limit")
-				cancel(&Overrun{"turn_limit"})
+				f(&Overrun{"turn_limit"})
 			}
 		})
 	}
-	if !t.life.CompareAndSwap(nil, l) { // somebody else was quicker
-		l.end(context.Canceled)
-		return t.life.Load()
-	}
-	// Done and lose note the end first and look for a context second; here it is the other way round. So one of us sees
-	// the other, if not both.
+	t.life.Store(l)
+	// Done and lose note the end first and look for a life second; here it is the other way round. So one of us sees the
+	// other, if not both.
 	if t.ended.Load() {
-		l.end(context.Canceled)
+		l.over()
 	} else if name := t.lost(); name != "" {
 		l.end(&LeaseLost{name})
 	}
-	return l
 }
 
-// end is the end of a turn's context.
+// end tells the exchange that its turn has ended.
 func (l *life) end(cause error) {
+	if l.over() {
+		l.call(cause)
+	}
+}
+
+// over keeps anything from being told after it, and reports whether it was the first.
+func (l *life) over() bool {
+	if !l.done.CompareAndSwap(false, true) {
+		return false
+	}
 	if l.timer != nil {
 		l.timer.Stop()
 	}
-	l.cancel(cause)
+	return true
 }
 
 // Held reports, right before the first byte goes out, whether the turn is still ours. It costs nothing without Redis.
@@ -180,7 +183,7 @@ func (t *Turn) Done(o Outcome) {
 		return
 	}
 	if l := t.life.Load(); l != nil {
-		l.end(context.Canceled)
+		l.over()
 	}
 	t.p.finish(t, &o)
 }

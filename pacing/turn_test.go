@@ -157,10 +157,17 @@ func TestLeaverFreesItsPlaceAtOnce(t *testing.T) {
 	})
 }
 
+// lifeOf is a context that ends with the turn, with its cause.
+func lifeOf(t *Turn) context.Context {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	t.OnEnd(cancel)
+	return ctx
+}
+
 func TestTurnLimit(t *testing.T) {
 	inBubble(t, func(c *Config) { c.TurnLimit = time.Minute }, func(t *testing.T, p *Pacer) {
 		turn := mustAcquire(t, p, page("a"))
-		ctx := turn.Context()
+		ctx := lifeOf(turn)
 		<-ctx.Done()
 		var o *Overrun
 		if !errors.As(context.Cause(ctx), &o) || o.Limit != "turn_limit" {
@@ -172,11 +179,17 @@ func TestTurnLimit(t *testing.T) {
 			t.Errorf("%v %v", s.Overruns, s.Turns)
 		}
 		turn = mustAcquire(t, p, page("a"))
-		ctx = turn.Context()
+		ctx = lifeOf(turn)
 		turn.Done(okay)
-		if ctx.Err() == nil || turn.Held() == nil {
-			t.Error("the context outlives the turn")
+		time.Sleep(2 * time.Minute)
+		if ctx.Err() != nil || p.Stats().Overruns["turn_limit"] != 1 {
+			t.Error("told after Done")
 		}
+		if turn.Held() == nil {
+			t.Error("held after Done")
+		}
+		turn.OnEnd(func(error) { t.Error("told after Done") })
+		time.Sleep(2 * time.Minute)
 	})
 }
 

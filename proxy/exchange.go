@@ -47,10 +47,9 @@ type exchange struct {
 	slow        time.Duration // the ledger's gap, 0: none
 	ticket      *pacing.Ticket
 	turn        *pacing.Turn
-	turnOver    bool        // the turn was given back, the exchange goes on
-	detach      func() bool // of the turn's end from the request's
-	leavesNoGap bool        // a robots.txt fetch after which nothing is owed
-	wire        *wireLog    // what the transport saw
+	turnOver    bool     // the turn was given back, the exchange goes on
+	leavesNoGap bool     // a robots.txt fetch after which nothing is owed
+	wire        *wireLog // what the transport saw
 	outcome     pacing.Outcome
 	page        *openPage // the page turn this exchange opened
 	sentUA      string

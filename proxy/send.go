@@ -53,10 +53,7 @@ func (x *exchange) dress(ctx context.Context) (*http.Request, *refusal) {
 	rctx, cancel := context.WithCancelCause(ctx)
 	x.cancel = cancel
 	if x.turn != nil {
-		stop := context.AfterFunc(x.turn.Context(), func() { cancel(context.Cause(x.turn.Context())) })
-		x.detach = stop
-		prev := x.cancel
-		x.cancel = func(err error) { stop(); prev(err) }
+		x.turn.OnEnd(cancel)
 	}
 	out := &http.Request{
 		Method: r.Method, URL: cloneURL(x.url), Host: x.url.Host, Header: h,
@@ -276,7 +273,6 @@ func (x *exchange) endTurn() {
 		return
 	}
 	x.turnOver = true
-	x.detach()
 	x.g.pace.ended(x)
 	x.turn.Done(x.outcome)
 }
