@@ -336,8 +336,8 @@ func explainText(v any) string {
 func (r *record) pretty() string {
 	r.laidOut.Do(func() {
 		var m orderedObject
-		if err := json.Unmarshal(r.Raw, &m); err != nil {
-			r.text = clean(string(r.Raw))
+		if err := json.Unmarshal(r.raw(), &m); err != nil {
+			r.text = clean(string(r.raw()))
 			return
 		}
 		var b strings.Builder

@@ -4,6 +4,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"crawlgate/audit"
 )
 
 // record is what the page and the metrics need of one audit event, with the
@@ -46,9 +48,12 @@ type record struct {
 	Note               string
 	Lost               uint64 // of a gap event
 
-	Raw []byte // the event as one line of JSON
+	size int // bytes it counts for in the bound of what is kept
 
-	laidOut sync.Once // of pretty: only events that somebody looks at are
+	event   *audit.Event // of raw; nil once it is written
+	written sync.Once    // of raw: only events that somebody looks at are
+	line    []byte
+	laidOut sync.Once // of pretty: likewise
 	text    string
 }
 

@@ -10,7 +10,7 @@ import (
 // Bounds of what is remembered. Past them the oldest goes; the audit log has it all.
 const (
 	maxRecords     = 1000    // events kept for the page and for a subscriber that comes back
-	maxRecordBytes = 4 << 20 // their JSON together
+	maxRecordBytes = 4 << 20 // of them together
 	maxHosts       = 5000    // hosts with counts
 	maxClients     = 500     // clients with counts
 	maxHostClients = 8       // clients remembered by name for one host
@@ -96,10 +96,10 @@ func (s *state) add(r *record, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ring = append(s.ring, r)
-	s.bytes += len(r.Raw)
+	s.bytes += r.size
 	drop := 0
 	for len(s.ring)-drop > maxRecords || s.bytes > maxRecordBytes && len(s.ring)-drop > 1 {
-		s.bytes -= len(s.ring[drop].Raw)
+		s.bytes -= s.ring[drop].size
 		s.ring[drop] = nil
 		drop++
 	}

@@ -96,7 +96,7 @@ func TestBounds(t *testing.T) {
 	}
 	sum := 0
 	for _, r := range st.ring {
-		sum += len(r.Raw)
+		sum += r.size
 	}
 	if sum != st.bytes {
 		t.Errorf("%d bytes counted, %d there", st.bytes, sum)

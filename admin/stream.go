@@ -155,7 +155,7 @@ func (o *streamWriter) gap(lost uint64) {
 // event writes one record. Its JSON holds no line break: encoding/json escapes
 // control characters, U+2028 and U+2029.
 func (o *streamWriter) event(r *record) {
-	o.printf("id: %d\nevent: decision\ndata: %s\n\n", r.Seq, r.Raw)
+	o.printf("id: %d\nevent: decision\ndata: %s\n\n", r.Seq, r.raw())
 }
 
 func (o *streamWriter) flush() {
