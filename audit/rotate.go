@@ -1,7 +1,6 @@
 package audit
 
 import (
-	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/klauspost/compress/gzip"
 )
 
 // sealedTime is how a sealed file's name tells when it began.
@@ -171,7 +172,7 @@ func compressFile(path string, quit <-chan struct{}) (err error) {
 			err = nil
 		}
 	}()
-	z, err := gzip.NewWriterLevel(out, gzip.BestSpeed)
+	z, err := gzip.NewWriterLevel(out, gzip.BestSpeed) // compressing must not cost more than writing did
 	if err != nil {
 		return err
 	}
