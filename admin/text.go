@@ -82,7 +82,7 @@ func ago(t, now time.Time) string {
 }
 
 func in(t, now time.Time) string {
-	if d := t.Sub(now); d > 0 {
+	if d := t.Sub(now); d >= 10*time.Millisecond { // less is over when it is read
 		if d > 10*time.Second {
 			d = coarse(d)
 		}
