@@ -389,12 +389,16 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// streamOrigin sends events until it is told to stop.
+// streamOrigin sends events until it is told to stop: as an event stream, which holds no turn once it has begun, or, at
+// /held, as a long file that does.
 func streamOrigin(t *testing.T, kind, host string, stop <-chan struct{}) *origin {
 	t.Helper()
 	return newOrigin(t, kind, func(o *origin) {
 		o.handle = func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "text/event-stream")
+			if r.URL.Path == "/held" {
+				w.Header().Set("Content-Type", "text/plain")
+			}
 			tick := time.NewTicker(50 * time.Millisecond)
 			defer tick.Stop()
 			for n := 0; ; n++ {
@@ -425,10 +429,11 @@ func TestDrain(t *testing.T) {
 	}
 	streams := make(chan ended, 2)
 	for _, c := range []struct {
-		o  *origin
-		h2 bool
-	}{{a, false}, {b, true}} {
-		resp, err := goClient(t, g.proxy, g.ca, c.h2).Get(c.o.url("/events"))
+		o    *origin
+		path string
+		h2   bool
+	}{{a, "/held", false}, {b, "/events", true}} {
+		resp, err := goClient(t, g.proxy, g.ca, c.h2).Get(c.o.url(c.path))
 		if err != nil {
 			t.Fatal(err)
 		}
