@@ -30,6 +30,8 @@ type Options struct {
 	// loopback). Reading also takes it as a Basic password, so that a browser
 	// can show the page.
 	ReadToken bool
+	// Pprof serves profiles of the process under /debug/pprof/ (admin.pprof).
+	Pprof bool
 
 	// CAPEM is the certificate of the interception CA.
 	CAPEM func() []byte

@@ -105,7 +105,7 @@ func (rt route) handler(method string) handler {
 // routes is the whole surface; a test walks it. Files of the page's own come
 // from assets.
 func (s *Server) routes() map[string]route {
-	return map[string]route{
+	all := map[string]route{
 		"/":              {get: s.serveLive},
 		"/live.svg":      {get: s.serveTurns},
 		"/live.css":      {get: asset("live.css", "text/css; charset=utf-8"), open: true},
@@ -132,6 +132,10 @@ func (s *Server) routes() map[string]route {
 		pathIPRanges:  {get: s.serveIPRanges, open: true, publish: true},
 		pathAbout:     {get: s.serveAbout, open: true, publish: true},
 	}
+	if s.o.Pprof {
+		all[pathPprof] = route{get: s.servePprof}
+	}
+	return all
 }
 
 // find returns the route of a path. A route whose path ends in "/" takes a name

@@ -54,6 +54,7 @@ type Admin struct {
 	Listen    string   `mapstructure:"listen"`     // host:port; "" switches it off
 	TokenFile string   `mapstructure:"token_file"` // "": state_dir/admin.token, made at the first start
 	Hosts     []string `mapstructure:"hosts"`      // further Host values that are answered, beside the listener's own
+	Pprof     bool     `mapstructure:"pprof"`      // profiles of the process under /debug/pprof/
 }
 
 // Agent is an identity: what a site sees and what its robots.txt is matched with.

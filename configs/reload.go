@@ -11,6 +11,7 @@ func RestartOnly(old, next *Config) []string {
 	}{
 		{"listen", old.Listen, next.Listen},
 		{"admin.listen", old.Admin.Listen, next.Admin.Listen},
+		{"admin.pprof", strconv.FormatBool(old.Admin.Pprof), strconv.FormatBool(next.Admin.Pprof)},
 		{"state_dir", old.StateDir, next.StateDir},
 		{"redis.url", old.Redis.URL, next.Redis.URL},
 		{"publish.listen", old.Publish.Listen, next.Publish.Listen},

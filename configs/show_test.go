@@ -254,8 +254,9 @@ func TestRestartOnly(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 	b.Listen, b.Admin.Listen, b.StateDir, b.Redis.URL = "x", "x", "x", "x"
+	b.Admin.Pprof = true
 	b.Publish.Listen, b.Publish.ServeRoot, b.Publish.IgnoreHost = "x", false, true
-	if got, want := RestartOnly(a, b), []string{"listen", "admin.listen", "state_dir", "redis.url", "publish.listen", "publish.serve_root", "publish.ignore_host"}; !reflect.DeepEqual(got, want) {
+	if got, want := RestartOnly(a, b), []string{"listen", "admin.listen", "admin.pprof", "state_dir", "redis.url", "publish.listen", "publish.serve_root", "publish.ignore_host"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }

@@ -140,7 +140,7 @@ func adminToken(cfg *configs.Config) (token string, forReading bool, err error) 
 
 func (i *instance) adminOptions(a *adminServer, token string, readToken bool) admin.Options {
 	return admin.Options{
-		Log: i.log, Addr: func() net.Addr { return a.addr }, Hosts: i.cfg.Load().Admin.Hosts, Token: token, ReadToken: readToken,
+		Log: i.log, Addr: func() net.Addr { return a.addr }, Hosts: i.cfg.Load().Admin.Hosts, Token: token, ReadToken: readToken, Pprof: i.cfg.Load().Admin.Pprof,
 		CAPEM: func() []byte { return i.ca.Load().PEM },
 		ProxyAddr: func() string {
 			_, hostport, _ := strings.Cut(i.proxyURL(), "://")
