@@ -27,6 +27,8 @@ var (
 	descCA          = desc("crawlgate_ca_expiry_timestamp_seconds", "When the interception CA expires.")
 	descKey         = desc("crawlgate_key_expiry_timestamp_seconds", "When the signature key of a configured agent is due for rotation.", "agent")
 	descMinted      = desc("crawlgate_certs_minted_total", "Leaf certificates made.")
+	descKept        = desc("crawlgate_answers_kept", "Answers in the store.")
+	descKeptBytes   = desc("crawlgate_answers_kept_bytes", "Bytes that the answers in the store take on disk.")
 	descConns       = desc("crawlgate_client_connections", "Open connections of clients.")
 	descQueue       = desc("crawlgate_audit_queue_events", "Events that wait to be written.")
 	descQueueMax    = desc("crawlgate_audit_queue_limit_events", "Events that may wait before requests are refused.")
@@ -110,6 +112,8 @@ func (g gauges) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 	count(descMinted, v.CertsMinted)
+	gauge(descKept, float64(v.AnswersKept))
+	gauge(descKeptBytes, float64(v.AnswersKeptBytes))
 	gauge(descConns, float64(v.Connections))
 	gauge(descQueue, float64(v.AuditQueue))
 	gauge(descQueueMax, float64(v.AuditQueueMax))

@@ -9,6 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"crawlgate/audit"
 )
 
 // metrics are the counters that events feed. Every label has a closed set of
@@ -28,6 +30,8 @@ type metrics struct {
 	noTurn    *prometheus.CounterVec   // reason
 	responses *prometheus.CounterVec   // class
 	bytes     *prometheus.CounterVec   // direction
+	asked     *prometheus.CounterVec   // outcome
+	kept      prometheus.Counter
 	signed    *prometheus.CounterVec   // state
 	duration  *prometheus.HistogramVec // decision
 	lost      prometheus.Counter
@@ -39,6 +43,7 @@ var (
 	eventTypes      = []string{"request", "robots", "intent", "tunnel", "config", "start", "stop", "gap", "checkpoint"}
 	statusClasses   = []string{"1xx", "2xx", "3xx", "4xx", "5xx"}
 	signatureStates = []string{"signed", "not-listed", "cross-site", "http", "tunnel", "never", "disabled", "failed"}
+	revalidations   = []string{audit.AskedWhether, audit.Unchanged, audit.AskedInFull}
 	deniedWhys      = []string{"host", "cross_site", "token", "method"}
 )
 
@@ -70,12 +75,14 @@ func newMetrics(s *Server) *metrics {
 	m.turnHold = histogram("crawlgate_turn_hold_seconds", "Time from the first byte sent to the end of the answer.", holdBuckets, "kind")
 	m.noTurn = counter("crawlgate_turns_refused_total", "Requests that got no turn, by reason code.", "reason")
 	m.responses = counter("crawlgate_upstream_responses_total", "Answers of sites, by class of status.", "class")
-	m.bytes = counter("crawlgate_body_bytes_total", "Body bytes from sites (in) and to sites (out).", "direction")
+	m.bytes = counter("crawlgate_body_bytes_total", "Body bytes from sites (in), to sites (out) and from kept answers in place of a site's (stored).", "direction")
+	m.asked = counter("crawlgate_revalidations_total", "Requests for which an answer was kept, by what the site was asked and said.", "outcome")
 	m.signed = counter("crawlgate_signatures_total", "Requests sent, by state of their Web Bot Auth signature.", "state")
 	m.duration = histogram("crawlgate_request_seconds", "Time from a request's arrival to its end, the wait included, by decision.", holdBuckets, "decision")
 	m.denied = counter("crawlgate_admin_denied_total", "Requests that the admin or publish listener refused.", "why")
 	m.lost = prometheus.NewCounter(prometheus.CounterOpts{Name: "crawlgate_audit_gap_events_total", Help: "Events that the audit log says were lost."})
-	m.registry.MustRegister(m.lost, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.kept = prometheus.NewCounter(prometheus.CounterOpts{Name: "crawlgate_answers_kept_total", Help: "Answers of sites that were put into the store."})
+	m.registry.MustRegister(m.kept, m.lost, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
 	preset(m.events, append(slices.Clone(eventTypes), reasonOther))
 	preset(m.requests, decisions, append(slices.Clone(kinds), reasonOther))
@@ -84,7 +91,8 @@ func newMetrics(s *Server) *metrics {
 	preset(m.turns, append(slices.Clone(kinds), reasonOther), outcomes)
 	preset(m.noTurn, turnReasons)
 	preset(m.responses, statusClasses)
-	preset(m.bytes, []string{"in", "out"})
+	preset(m.bytes, []string{"in", "out", "stored"})
+	preset(m.asked, revalidations)
 	preset(m.signed, append(slices.Clone(signatureStates), reasonOther))
 	preset(m.denied, deniedWhys)
 	for _, k := range kinds {
@@ -142,6 +150,13 @@ func (m *metrics) observe(r *record) {
 	}
 	m.bytes.WithLabelValues("in").Add(float64(max(0, r.BytesIn)))
 	m.bytes.WithLabelValues("out").Add(float64(max(0, r.BytesOut)))
+	m.bytes.WithLabelValues("stored").Add(float64(max(0, r.BytesStored)))
+	if slices.Contains(revalidations, r.Revalidation) {
+		m.asked.WithLabelValues(r.Revalidation).Inc()
+	}
+	if r.Kept {
+		m.kept.Inc()
+	}
 	if c := r.Status / 100; c >= 1 && c <= 5 {
 		m.responses.WithLabelValues(statusClasses[c-1]).Inc()
 	}

@@ -35,7 +35,7 @@ func recordOf(e *audit.Event) (*record, error) {
 		RobotsSHA256: e.Robots.SHA256, RobotsState: e.Robots.State, RobotsStatus: e.Robots.Status, RobotsFetched: e.Robots.FetchedAt,
 		Signature: e.Sig.State,
 		Status:    e.Status, Answered: e.Answered,
-		BytesIn: e.BytesIn, BytesOut: e.BytesOut,
+		BytesIn: e.BytesIn, BytesOut: e.BytesOut, BytesStored: e.BytesStored, Revalidation: e.Revalidation, Kept: e.Kept,
 		RetryAfter: e.RetryAfterS,
 		UpstreamIP: e.Upstream.IP, Resolved: e.Upstream.Resolved,
 		RedirectOf: e.RedirectOf, Parent: e.Parent,

@@ -284,8 +284,10 @@ type Gauges struct {
 	CAExpires          time.Time
 	KeyExpires         map[string]time.Time // by configured agent
 	CertsMinted        uint64
-	Connections        int // open client connections
-	AuditQueue         int // events waiting to be written
+	AnswersKept        int   // answers in the store
+	AnswersKeptBytes   int64 // on disk
+	Connections        int   // open client connections
+	AuditQueue         int   // events waiting to be written
 	AuditQueueMax      int
 	AuditLost          uint64
 	AuditSeq           uint64

@@ -252,15 +252,31 @@ func (b *pageBuilder) statuses(a configs.Agent) Section {
 			break
 		}
 	}
-	s.Blocks = []Block{{Table: &Table{Head: []string{"answer", "what we do"}, Rows: []Row{
+	s.Blocks = []Block{{Table: &Table{Head: []string{"answer", "what we do"}, Rows: append(b.unchanged(), []Row{
 		{"status.redirect", []string{"301, 302, 303, 307, 308", "followed, at most " + strconv.Itoa(redirects) + " in a row; each is judged like any request"}},
 		{"status.refused", []string{"401, 403, 451", "taken as it is; never tried under another name or address"}},
 		{"status.throttle", []string{"429, 503", fmt.Sprintf("the host is left alone as long as Retry-After says, and at least %s, doubled each time up to %s; repeated ones slow us down for longer", words(pc.Backoff.Base), words(pc.Backoff.Cap))}},
 		{"status.retries", []string{"429, 503 for the same page", fmt.Sprintf("tried again %d times at that pace, then left for %s", pc.Pages.Retries, words(pc.Pages.Round))}},
 		{"status.failure", []string{"other 5xx, no answer", "left alone likewise; repeated failures make us rarer, never denser"}},
 		{"status.breaker", []string{fmt.Sprintf("almost only refusals (%d of %d)", int(pc.Breaker.Ratio*float64(pc.Breaker.Min)+0.5), pc.Breaker.Min), "the host is left alone for " + words(pc.Breaker.OpenFor) + " and longer"}},
-	}}}}
+	}...)}}}
 	return s
+}
+
+// unchanged tells how a page is asked for again.
+func (b *pageBuilder) unchanged() []Row {
+	r := b.c.Revalidate
+	if !r.Enabled {
+		return nil
+	}
+	not := "the page is not transferred again"
+	if r.FullEvery > 0 {
+		not += "; after about 1 in " + strconv.Itoa(r.FullEvery) + " of these answers the page is asked for once more in full"
+	}
+	return []Row{
+		{"status.kept", []string{"200 with ETag or Last-Modified", "kept for the next request, which asks whether the page has changed"}},
+		{"status.unchanged", []string{"304", not}},
+	}
 }
 
 // weaker tells of every profile with weaker rules that any client may use. There is no switch to hide it.

@@ -40,6 +40,9 @@ type record struct {
 	Signature          string // sig.state
 	Status, Answered   int
 	BytesIn, BytesOut  int64
+	BytesStored        int64 // given from kept answers
+	Revalidation       string
+	Kept               bool
 	RetryAfter         int64
 	UpstreamIP         string
 	Resolved           []string

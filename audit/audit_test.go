@@ -47,6 +47,7 @@ func fullEvent(t testing.TB) *Event {
 		PolicySHA256: zeroHash, DelayOwedMS: 1000, DelaySource: "default", Exception: "10.0.0.0/8", Reused: true,
 		Sig:       Sig{State: "signed", KeyID: "poqkLGiymh_W0uP6PZFw-dvez3QJT5SolqXBCW38r0U", Label: "sig1", Created: 1, Expires: 2, Components: "@authority", Agent: "https://bot.example", Stripped: 1},
 		UserAgent: "ExampleBot/1.0 (+https://bot.example/about)", ClientUserAgent: "curl/8", Status: 200, Answered: 200, BytesIn: 5, BytesOut: 6,
+		Revalidation: AskedWhether, Kept: true, BytesStored: 7,
 		ContentType: "text/html", RobotsTag: "noindex", Indexing: "noindex", Signals: "ai-input=no", RetryAfterS: 7, RateLimit: "r=1", AcceptSignature: true, Permanent: true, Hops: 1,
 		RedirectOf: "A", Parent: "B",
 	}

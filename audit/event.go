@@ -30,6 +30,13 @@ const (
 	Failed    = "failed"    // sent or tried, but there was no answer
 )
 
+// Words of Event.Revalidation, where an answer to the request was kept.
+const (
+	AskedWhether = "asked"     // the site was asked whether it still holds, and sent another
+	Unchanged    = "unchanged" // the site said so (304), and the client got the kept one
+	AskedInFull  = "full"      // the site was asked in full, since its 304s are checked now and then
+)
+
 // Event is one line of the log. The zero value is usable: an empty Type is a request, an empty ID gets one, a zero Time is
 // now. Strings are cut when the line would pass [MaxLine], and Cut then names them. After [Log.Record] the event belongs to
 // the log and its subscribers: nobody changes it any more.
@@ -89,6 +96,10 @@ type Event struct {
 	Answered int   `json:"answered"`  // given to the client, 0 if none
 	BytesIn  int64 `json:"bytes_in"`  // body bytes from the site
 	BytesOut int64 `json:"bytes_out"` // body bytes to the site
+
+	Revalidation string `json:"revalidation"` // what the store of answers had to do with it
+	Kept         bool   `json:"kept"`         // the site's answer was put into the store
+	BytesStored  int64  `json:"bytes_stored"` // body bytes that the client got from the store
 
 	ContentType     string      `json:"content_type"`
 	RobotsTag       string      `json:"robots_tag"`       // X-Robots-Tag as sent

@@ -15,6 +15,7 @@ var words = map[string][]string{
 	"client.auth":  {"", "basic", "mtls", "network", "none"},
 	"scheme":       {"", "http", "https", "ws", "wss"},
 	"decision":     {"", Forwarded, Refused, Cancelled, Failed},
+	"revalidation": {"", AskedWhether, Unchanged, AskedInFull},
 	"robots.state": {"", "fresh", "stale", "none", "not_consulted"},
 }
 

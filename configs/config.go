@@ -143,11 +143,12 @@ type Intercept struct {
 	TunnelHosts []string `mapstructure:"tunnel_hosts"` // example.com, or *.example.com for the hosts below it
 }
 
-// Revalidate is the store of bodies for conditional requests. It is not built: Enabled fails the load.
+// Revalidate is the store of answers, by which sites are asked whether a page has changed instead of for the page. It is
+// off unless asked for: it keeps what was crawled on disk.
 type Revalidate struct {
 	Enabled   bool  `mapstructure:"enabled"`
-	MaxSize   int64 `mapstructure:"max_size"`
-	FullEvery int   `mapstructure:"full_every"`
+	MaxSize   int64 `mapstructure:"max_size"`   // on disk
+	FullEvery int   `mapstructure:"full_every"` // one 304 in so many is followed by a request in full; 0: none
 }
 
 // Server holds the limits of the listeners and connections (times without a profile).

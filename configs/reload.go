@@ -1,6 +1,9 @@
 package configs
 
-import "strconv"
+import (
+	"fmt"
+	"strconv"
+)
 
 // RestartOnly names the keys that differ and cannot change while crawlgate runs: a reload with any of them is refused.
 func RestartOnly(old, next *Config) []string {
@@ -17,6 +20,7 @@ func RestartOnly(old, next *Config) []string {
 		{"publish.listen", old.Publish.Listen, next.Publish.Listen},
 		{"publish.serve_root", strconv.FormatBool(old.Publish.ServeRoot), strconv.FormatBool(next.Publish.ServeRoot)},
 		{"publish.ignore_host", strconv.FormatBool(old.Publish.IgnoreHost), strconv.FormatBool(next.Publish.IgnoreHost)},
+		{"revalidate", fmt.Sprint(old.Revalidate), fmt.Sprint(next.Revalidate)},
 	} {
 		if k.was != k.will {
 			keys = append(keys, k.key)

@@ -25,6 +25,7 @@ type body struct {
 	links  io.WriteCloser // learns links from what passes
 	index  *indexing      // learns the page's own directives
 	unread bool           // whose coding is not known
+	keep   *keeper        // keeps what passes, for the next time
 	limit  int64
 	left   int64 // of a known length; -1 when unknown
 
@@ -45,6 +46,7 @@ func newBody(x *exchange, resp *http.Response) *body {
 		b.index, known = newIndexing(resp.Header, x.profile.Agent.Token)
 		b.unread = !known
 	}
+	b.keep = x.keeper(resp)
 	return b
 }
 
@@ -68,7 +70,7 @@ func htmlType(ct string) bool {
 func (b *body) Read(p []byte) (int, error) {
 	n, err := b.src.Read(p)
 	b.moved.Add(1)
-	total := b.x.wire.in.Add(int64(n))
+	total := b.count(int64(n))
 	if b.limit > 0 && total > b.limit {
 		return n, errBodyTooLarge
 	}
@@ -81,12 +83,39 @@ func (b *body) Read(p []byte) (int, error) {
 	if b.index != nil && n > 0 {
 		_, _ = b.index.Write(p[:n])
 	}
+	if b.keep != nil && n > 0 {
+		b.keep.write(p[:n])
+	}
 	return n, err
+}
+
+// count adds bytes to what came, from the site or from what is kept, and gives the sum.
+func (b *body) count(n int64) int64 {
+	if b.x.stored.reuse {
+		b.x.stored.bytes += n
+		return b.x.stored.bytes
+	}
+	return b.x.wire.in.Add(n)
+}
+
+// endKeeping ends the keeping: of a whole answer by having it, of another by dropping it.
+func (b *body) endKeeping(whole bool) {
+	k := b.keep
+	if k == nil {
+		return
+	}
+	b.keep = nil
+	if !whole {
+		k.abandon()
+		return
+	}
+	b.x.ev.Kept = k.done()
 }
 
 // Close ends the exchange, once. Without a whole body it counts as left by the client.
 func (b *body) Close() error {
 	b.endTaps()
+	b.endKeeping(false)
 	err := b.src.Close()
 	b.x.end()
 	return err
@@ -125,6 +154,7 @@ func (b *body) learning() bool {
 func (b *body) finish(err error) {
 	b.err = err
 	b.endTaps()
+	b.endKeeping(err == nil)
 	ev := b.x.ev
 	var over *pacing.Overrun
 	switch {
@@ -139,6 +169,8 @@ func (b *body) finish(err error) {
 	case errors.As(err, &over):
 		ev.Reason, ev.Class, ev.Decision = string(UpstreamTimeout), over.Limit, audit.Failed
 		b.x.outcome.Err = over
+	case errors.Is(err, errAnswerDamaged):
+		ev.Reason, ev.Class, ev.Decision = string(Internal), "stored_damaged", audit.Failed // ours, not the site's
 	case errors.Is(err, errClientLeft):
 		ev.Class = "client_left_body"
 		b.x.outcome.Err = errCanceled
@@ -313,6 +345,9 @@ func (b *body) instead(err error) *http.Response {
 		no = &refusal{code: ResponseTooLarge, class: "size"}
 	case errors.Is(err, errStalled):
 		no = &refusal{code: UpstreamTimeout, class: "stalled", err: err}
+	case errors.Is(err, errAnswerDamaged):
+		no = &refusal{code: Internal, class: "stored_damaged", err: err, detail: "The kept copy of the page is damaged and was removed. Ask again: the page will be asked for in full."}
+		err = nil
 	default:
 		no = &refusal{code: UpstreamFailed, class: "body_cut", proxyError: "http_response_incomplete", err: err}
 	}

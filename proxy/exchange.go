@@ -53,6 +53,7 @@ type exchange struct {
 	outcome     pacing.Outcome
 	page        *openPage // the page turn this exchange opened
 	sentUA      string
+	stored      revalidation
 	jobLimit    int  // max-pages of the request
 	charged     *Job // the job that was charged for this page
 	rechecked   int  // times the rules were looked at again
@@ -220,6 +221,7 @@ func (x *exchange) record() {
 				x.outcome.Sent = true
 			}
 			w.describe(ev)
+			ev.BytesStored = x.stored.bytes
 		}
 		if ev.Decision == "" {
 			ev.Decision = audit.Forwarded
@@ -253,6 +255,9 @@ func (x *exchange) release() {
 		}
 		if x.page != nil {
 			x.page.ended(x.outcome)
+		}
+		if x.stored.kept != nil {
+			x.stored.kept.close()
 		}
 		if x.cancel != nil {
 			x.cancel(context.Canceled)

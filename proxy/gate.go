@@ -36,6 +36,9 @@ type Parts struct {
 	Clock  *sign.Clock // learns the sites' time; nil: not compared
 	CA     *CA
 	Jobs   JobStore // nil: in memory
+	// Answers are kept answers of sites, to ask by whether they still hold; nil: none are, and conditional requests are
+	// the fetchers' own alone.
+	Answers *Answers
 	// SharedJobs keeps jobs for several instances, JobsDown says what happens when it does not answer; nil: Jobs alone.
 	SharedJobs SharedJobs
 	JobsDown   pacing.RedisConfig
@@ -55,6 +58,8 @@ type Gate struct {
 	locks  *allowlist.Locks
 	audit  *audit.Log
 	clock  *sign.Clock
+	// answers are kept ones; nil: none.
+	answers *Answers
 
 	current   atomic.Pointer[Rules]
 	upstream  *upstream
@@ -82,7 +87,7 @@ func New(p Parts, r *Rules) (*Gate, error) {
 		return nil, fmt.Errorf("leaf key: %w", err)
 	}
 	g := &Gate{
-		log: p.Log, pacer: p.Pacer, signer: p.Signer, list: p.List, ledger: p.Ledger, locks: p.Locks, audit: p.Audit, clock: p.Clock,
+		log: p.Log, pacer: p.Pacer, signer: p.Signer, list: p.List, ledger: p.Ledger, locks: p.Locks, audit: p.Audit, clock: p.Clock, answers: p.Answers,
 		certs: certs, keeper: newGatekeeper(), pages: newPages(), drain: newDrain(), h1: newH1Conns(), inner2: newInnerListener(), pace: newPaceCheck(),
 		pseudonym: "crawlgate-" + strings.ToLower(audit.NewID()[12:]),
 	}
@@ -206,6 +211,9 @@ func (g *Gate) serveOn(l net.Listener, via *listenerOf) error {
 
 // Policy is the robots.txt keeper, for `check` and the admin page.
 func (g *Gate) Policy() *policy.Policy { return g.policy }
+
+// Answers are the kept answers, or nil.
+func (g *Gate) Answers() *Answers { return g.answers }
 
 // Tunnels tells how many tunnels are open.
 func (g *Gate) Tunnels() int { return g.drain.open() }

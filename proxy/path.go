@@ -55,14 +55,23 @@ func (g *Gate) serve(in *inbound) (resp *http.Response) {
 		}
 		x.giveTurnBack()
 	}
-	// 6. Say who we are: foreign fields away, the agent's user agent, the signature last.
+	// 6. Say who we are: foreign fields away, the agent's user agent; a kept answer makes the request conditional; the
+	// signature last.
 	out, no := x.dress(ctx)
 	if no != nil {
+		return x.refuseLater(no)
+	}
+	x.recall(out)
+	if no := x.sign(out.Method, x.url, out.Header); no != nil {
 		return x.refuseLater(no)
 	}
 	// 7. Send: the guarded dialer resolves once and dials a checked address; 8. what came of it paces the next.
 	answer, no := x.send(out)
 	if no != nil {
+		return x.refuseLater(no)
+	}
+	// What the site says has not changed comes from what is kept.
+	if answer, no = x.revive(answer); no != nil {
 		return x.refuseLater(no)
 	}
 	// 9. Answer: limits, our fields, the body as it comes; 10. its end records the event and gives the turn back.

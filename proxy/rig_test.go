@@ -78,6 +78,7 @@ type rigOptions struct {
 	pacing  func(*pacing.Config)
 	agents  []sign.Agent
 	guard   func(*guard.Config)
+	answers *Answers
 	dial    func(network, addr string) (net.Conn, error) // after the checks of the guard, in place of the socket
 }
 
@@ -312,7 +313,7 @@ func (r *rig) start(o rigOptions) *rig {
 	}
 	signer, err := sign.Open(sign.Defaults(), r.dir, o.agents, log)
 	must(t, err)
-	r.gate, err = New(Parts{Log: log, Guard: r.guard, Pacer: r.pacer, Signer: signer, List: list, Ledger: r.ledger, Locks: locks, Audit: r.audit, CA: r.ca,
+	r.gate, err = New(Parts{Log: log, Guard: r.guard, Pacer: r.pacer, Signer: signer, List: list, Ledger: r.ledger, Locks: locks, Audit: r.audit, CA: r.ca, Answers: o.answers,
 		Policy: func(f policy.Fetcher) *policy.Policy { return policy.New(policy.Defaults(), f, nil, log) }}, r.rules)
 	must(t, err)
 	if o.dial != nil {

@@ -17,8 +17,8 @@ import (
 
 var errEOF = io.EOF
 
-// dress is step 6: it makes the request that leaves. Fields of the fetcher's connection, of other proxies and of
-// foreign identities go; the agent's user agent and the signature come last.
+// dress is step 6 but for the signature: it makes the request that leaves. Fields of the fetcher's connection, of other
+// proxies and of foreign identities go; the agent's user agent comes last.
 func (x *exchange) dress(ctx context.Context) (*http.Request, *refusal) {
 	r := x.in
 	h := passable(r.Header)
@@ -45,9 +45,6 @@ func (x *exchange) dress(ctx context.Context) (*http.Request, *refusal) {
 	}
 	if err := x.g.audit.Ready(); err != nil {
 		return nil, &refusal{code: AuditUnavailable, retryAfter: 5 * time.Second, err: err}
-	}
-	if no := x.sign(r.Method, x.url, h); no != nil {
-		return nil, no
 	}
 	x.wire = &wireLog{}
 	rctx, cancel := context.WithCancelCause(ctx)
@@ -171,7 +168,7 @@ func (x *exchange) send(out *http.Request) (*http.Response, *refusal) {
 // admit is step 9: what the answer's head says is noted and cleaned, and its body wrapped.
 func (x *exchange) admit(resp *http.Response) (*http.Response, *refusal) {
 	ev, h := x.ev, resp.Header
-	ev.Status = resp.StatusCode
+	ev.Status = x.outcome.Status // of the site, which may have been 304
 	if resp.StatusCode < 100 || resp.StatusCode > 599 {
 		resp.Body.Close()
 		return nil, &refusal{code: UpstreamFailed, class: "response_invalid", proxyError: "http_protocol_error"}
@@ -205,6 +202,9 @@ func (x *exchange) admit(resp *http.Response) (*http.Response, *refusal) {
 	h["Crawlgate-Request-Id"] = []string{ev.ID}
 	if x.ev.TurnWaitMS > 0 {
 		h["Crawlgate-Waited"] = []string{strconv.FormatFloat(float64(x.ev.TurnWaitMS)/1000, 'f', 2, 64)}
+	}
+	if x.stored.reuse {
+		h[storedField] = []string{ev.Revalidation}
 	}
 	if ev.Indexing != "" {
 		h["Crawlgate-Indexing"] = []string{ev.Indexing}

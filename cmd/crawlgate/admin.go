@@ -290,6 +290,9 @@ func (i *instance) gauges() admin.Gauges {
 		Connections: i.gate.Tunnels(), AuditSeq: as.Seq, AuditQueue: as.Queued, AuditQueueMax: as.QueueLimit, AuditLost: uint64(max(0, as.Lost)),
 		AuditDiskFree: as.Free, AuditSinks: as.Sinks,
 	}
+	if s := i.gate.Answers(); s != nil {
+		g.AnswersKept, g.AnswersKeptBytes = s.Size()
+	}
 	if c := i.lastChain(); c != nil {
 		g.ChainVerifiedAt, g.ChainWhole = c.at, c.whole()
 	}

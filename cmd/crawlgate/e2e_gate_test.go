@@ -266,9 +266,12 @@ type event struct {
 	}
 	Upstream struct{ IP string }
 	BytesIn  int64 `json:"bytes_in"`
-	Grant    string
-	Entry    string
-	Note     string
+	// BytesStored came from the store, in place of the site.
+	BytesStored  int64 `json:"bytes_stored"`
+	Revalidation string
+	Grant        string
+	Entry        string
+	Note         string
 	// WouldDeny is the code that report-only mode would have refused with.
 	WouldDeny string `json:"would_deny"`
 }

@@ -115,7 +115,7 @@ func TestServeBadConfig(t *testing.T) {
 		"token not in agent": {"agents:\n  - {name: a, product_token: ABot, user_agent: Mozilla/5.0}\n", `FILE: 1 problem\n  line 2  agents\[0\]\.user_agent .*"ABot".*`},
 		"open to the world":  {"listen: 0.0.0.0:0\nagents: AGENT\n", `FILE: 1 problem\n  line 1  listen: .*clients.*`},
 		"admin to the world": {"admin:\n  listen: 0.0.0.0:0\n", `FILE: 1 problem\n  line 2  admin\.listen: .*token_file.*`},
-		"not built":          {"revalidate: {enabled: true}\n", `FILE: 1 problem\n  line 1  revalidate\.enabled: .*`},
+		"no store":           {"revalidate: {enabled: true, max_size: 0}\n", `FILE: 1 problem\n  line 1  revalidate\.max_size: .*`},
 		"no profile":         {"agents: AGENT\nclients:\n  - {name: c, secret_hash: HASH, profiles: [nope]}\n", `FILE: 1 problem\n  line 3  clients\[0\]\.profiles\[0\]: .*nope.*`},
 		"not YAML":           {"listen: [\n", `FILE: 1 problem\n  line \d+  .*`},
 		"three at once":      {"open: maybe\nlisen: x\nagents: AGENT\nprofiles:\n  - {name: crawl, pacing: {gap: 1, max_wait: fast}}\n", `FILE: 4 problems\n  line 1  open: .*\n  line 2  lisen .*\n  line 5  profiles\[0\]\.pacing\.gap: .*\n  line 5  profiles\[0\]\.pacing\.max_wait: .*`},

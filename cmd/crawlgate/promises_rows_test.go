@@ -73,7 +73,10 @@ var recordsLabs = []promise{
 			{name: "redirects take turns", config: crawlWith("pacing: {redirect: own_turn}"), says: "/page came"},
 			{name: "files take turns", config: crawlWith("pacing: {companions: own_turn}"), says: "/image.png came"}}},
 	{id: "RL-19", text: "After a 304, about 1 in 50 pages is asked for once more in full",
-		where: "`revalidate.full_every`", later: "stored answers and conditional requests are not built"},
+		where: "`proxy.Answers` (`revalidate.full_every`)", check: checkFullNowAndThen, wrong: []mutation{
+			{name: "never in full", config: "revalidate: {full_every: 0}\n", says: "0 of 100 were asked for in full"},
+			{name: "one in five", config: "revalidate: {full_every: 5}\n", says: "of 100 were asked for in full"},
+			{name: "nothing is kept", config: "revalidate: {enabled: false}\n", says: "was not asked whether it has changed"}}},
 	{id: "RL-20", text: "A browser engine sends the same user agent, loads the page's files several at a time except the ones robots.txt disallows, and does not follow a script's navigation to another page",
 		where: "`proxy` classification (`limits.deny_kinds`), `policy.Check`, `pacing.Companion`", check: checkBrowser, wrong: []mutation{
 			{name: "script navigations pass", config: crawlWith("limits: {deny_kinds: []}"), says: "/other was asked for"},
@@ -175,9 +178,13 @@ var unlob = []promise{
 			{name: "an address does not resolve back", config: "egress: {source_addresses: [127.0.0.11, 127.0.0.13]}\n", says: "which does not resolve back"},
 			{name: "another pattern", config: "page: {reverse_dns: \"*.bots.unlob.test\"}\n", says: "resolves to a.crawl.unlob.test, which is not"}}},
 	{id: "UN-4", text: "200: `ETag` and `Last-Modified` are kept for the next conditional request",
-		where: "revalidation", later: "stored answers and conditional requests are not built"},
+		where: "`proxy.Answers` (`revalidate`)", check: checkValidatorsKept, wrong: []mutation{
+			{name: "nothing is kept", config: "revalidate: {enabled: false}\n", says: "/both: asked again by If-None-Match \"\""},
+			{name: "the site forbids it", site: func(o *origin, _ string) { o.handle = withField(o.handle, "Cache-Control", "no-store") }, says: "/both: asked again by If-None-Match \"\""}}},
 	{id: "UN-5", text: "304: nothing is transferred; the fetcher gets its answer from the store",
-		where: "revalidation", later: "stored answers and conditional requests are not built"},
+		where: "`proxy.Answers` (`revalidate`)", check: checkFromStore, wrong: []mutation{
+			{name: "nothing is kept", config: "revalidate: {enabled: false}\n", says: "the site sent the page 3 times"},
+			{name: "too large for the store", config: "revalidate: {max_size: 1MiB}\n", says: "the site sent the page 3 times"}}},
 	{id: "UN-6", text: "301 and 308: up to five hops; the target is recorded as replacing the source",
 		where: "`proxy` (`limits.redirects`), `audit.SetLocation`, `crawlgate why`", check: checkMovedForGood, wrong: []mutation{
 			{name: "one redirect", config: crawlWith("limits: {redirects: 1}"), says: "got 508 too-many-redirects"},

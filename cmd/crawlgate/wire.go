@@ -133,8 +133,12 @@ func openInstance(cfg *configs.Config, src *configs.Sources, log *slog.Logger) (
 	if err != nil {
 		return nil, &exitError{exitUsage, err}
 	}
+	answers, err := openAnswers(cfg, log)
+	if err != nil {
+		return nil, err
+	}
 	i.gate, err = proxy.New(proxy.Parts{
-		Log: log, Guard: dialer, Pacer: i.pacer, Signer: i.signer, List: i.list, Ledger: i.ledger, Locks: i.locks, Audit: i.audit, Clock: &i.clock, CA: ca, Jobs: jobs,
+		Log: log, Guard: dialer, Pacer: i.pacer, Signer: i.signer, List: i.list, Ledger: i.ledger, Locks: i.locks, Audit: i.audit, Clock: &i.clock, CA: ca, Jobs: jobs, Answers: answers,
 		SharedJobs: i.jobs, JobsDown: cfg.Redis,
 		Policy: func(f policy.Fetcher) *policy.Policy {
 			p := policy.New(cfg.Robots, f, archive, log)
@@ -150,6 +154,15 @@ func openInstance(cfg *configs.Config, src *configs.Sources, log *slog.Logger) (
 	i.closers = append(i.closers, i.gate.Policy().Close)
 	late.gate.Store(i.gate)
 	return i, nil
+}
+
+// openAnswers opens the store of answers, which belongs to this instance alone: what instances share is owed to sites, and
+// a copy is not. nil: it is off.
+func openAnswers(cfg *configs.Config, log *slog.Logger) (*proxy.Answers, error) {
+	if !cfg.Revalidate.Enabled {
+		return nil, nil
+	}
+	return proxy.OpenAnswers(filepath.Join(cfg.StateDir, "answers"), proxy.AnswersConfig{MaxSize: cfg.Revalidate.MaxSize, FullEvery: cfg.Revalidate.FullEvery}, log)
 }
 
 // openLists opens the allowlist, and has the pacer hear of the ledger's changes.

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// Promises about answers that are kept: conditional requests, and what the fetcher gets after a 304.
+
+var longUnchanged = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).Format(http.TimeFormat)
+
+// unchanging answers with a page that never changes, and 304 to whoever has it. tag and modified may be "".
+func unchanging(tag, modified, text string, whole *atomic.Int64) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if tag != "" {
+			w.Header().Set("ETag", tag)
+		}
+		if modified != "" {
+			w.Header().Set("Last-Modified", modified)
+		}
+		if tag != "" && r.Header.Get("If-None-Match") == tag || tag == "" && r.Header.Get("If-Modified-Since") == modified {
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+		whole.Add(1)
+		page(text)(w, r)
+	}
+}
+
+// withField sets a field on every answer.
+func withField(h http.HandlerFunc, name, value string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set(name, value)
+		h(w, r)
+	}
+}
+
+// UN-4: what a 200 said of its version is what the site is asked by the next time, also after a restart.
+func checkValidatorsKept(s *stage) error {
+	var whole atomic.Int64
+	const tag, weak = `"v1-gzip"`, `W/"7"`
+	o := s.site(tlsH2, everyone, paths(map[string]http.HandlerFunc{
+		"/both": unchanging(tag, longUnchanged, "both", &whole), "/weak": unchanging(weak, "", "weak", &whole),
+		"/date": unchanging("", longUnchanged, "date", &whole), "/none": page("none"),
+	}), "kept.test")
+	s.client("x", "crawl")
+	s.start(quickly)
+	want := map[string][2]string{"/both": {tag, longUnchanged}, "/weak": {weak, ""}, "/date": {"", longUnchanged}, "/none": {"", ""}}
+	for range 2 {
+		for path := range want {
+			s.fetched(path, s.get("x", o.url(path)), 200)
+		}
+		s.stop()
+		s.serve()
+	}
+	for path, by := range want {
+		var list []arrival
+		for _, a := range o.arrivals() {
+			if a.URI == path {
+				list = append(list, a)
+			}
+		}
+		if len(list) != 2 {
+			s.badly("%s was asked for %d times", path, len(list))
+			continue
+		}
+		if h := list[0].Header; h.Get("If-None-Match") != "" || h.Get("If-Modified-Since") != "" {
+			s.badly("%s: first asked by %v", path, h)
+		}
+		if h := list[1].Header; h.Get("If-None-Match") != by[0] || h.Get("If-Modified-Since") != by[1] {
+			s.badly("%s: asked again by If-None-Match %q and If-Modified-Since %q", path, h.Get("If-None-Match"), h.Get("If-Modified-Since"))
+		}
+	}
+	return s.done()
+}
+
+// UN-5: a page that has not changed crosses the network once, and the fetcher gets it whole each time.
+func checkFromStore(s *stage) error {
+	var whole atomic.Int64
+	text := strings.Repeat("a line of the page\n", 20_000)
+	o := s.site(tlsH2, everyone, unchanging(`"1"`, longUnchanged, text, &whole), "page.test")
+	s.client("x", "crawl")
+	s.start(quickly)
+	var first string
+	for n := range 3 {
+		r := s.get("x", o.url("/page"))
+		s.fetched("the page", r, 200)
+		if n == 0 {
+			first = r.body
+		}
+		if r.body != first || !strings.HasSuffix(r.body, text) {
+			s.badly("the fetcher got %d bytes, not the %d of the page", len(r.body), len(first))
+		}
+		if got := r.header.Get("Crawlgate-Stored"); (got == "unchanged") != (n > 0) {
+			s.badly("the fetcher was told Crawlgate-Stored: %q at visit %d", got, n+1)
+		}
+	}
+	if n := whole.Load(); n != 1 {
+		s.badly("the site sent the page %d times", n)
+	}
+	// A fetcher that asks by itself gets its own 304, and one that did not never sees one.
+	if r := s.get("x", o.url("/page"), "If-None-Match", `"1"`); r.status != 304 || r.body != "" || r.header.Get("Crawlgate-Stored") != "" {
+		s.badly("the fetcher's own conditional request: %s", r)
+	}
+	var events []event
+	within(s.t, 10*time.Second, "the events", func() bool {
+		events = slices.DeleteFunc(s.g.requests(s.t), func(e event) bool { return e.URL != o.url("/page") })
+		return len(events) == 4
+	})
+	for n, e := range events[1:3] {
+		if e.Status != 304 || e.Answered != 200 || e.BytesIn != 0 || e.BytesStored != int64(len(first)) || e.Revalidation != "unchanged" || !e.Sent {
+			s.badly("event %d of the page: %+v", n+2, e)
+		}
+	}
+	if r := s.command("audit", "prove"); r.code != 0 {
+		s.badly("audit prove: %+v", r)
+	}
+	return s.done()
+}
+
+// RL-19: of 304s, one in fifty is followed by a request for the whole page.
+func checkFullNowAndThen(s *stage) error {
+	var whole atomic.Int64
+	o := s.site(tlsH1, everyone, unchanging(`"1"`, "", "page", &whole), "many.test")
+	s.client("org-a", "crawl", o.url("/"))
+	s.start(quickly)
+	const pages = 50
+	round := func() (full int) {
+		before := whole.Load()
+		for n := range pages {
+			r := s.get("org-a", o.url(fmt.Sprintf("/%d", n)))
+			s.fetched("a page", r, 200)
+		}
+		return int(whole.Load() - before)
+	}
+	round() // everything is new
+	if n := round(); n != 0 {
+		s.badly("a page that was new was not asked whether it has changed: %d were sent", n)
+	}
+	// The fifty 304s of that round have chosen one page, the 49 of the next choose one or none.
+	full := round() + round()
+	if full < 1 || full > 2 {
+		s.badly("%d of %d were asked for in full", full, 2*pages)
+	}
+	said := 0
+	within(s.t, 10*time.Second, "the events", func() bool {
+		list := s.g.requests(s.t)
+		said = 0
+		for _, e := range list {
+			if e.Revalidation == "full" {
+				said++
+			}
+		}
+		return len(list) >= 4*pages
+	})
+	if said != full {
+		s.badly("%d events say that the page was asked for in full", said)
+	}
+	return s.done()
+}
