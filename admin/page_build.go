@@ -255,12 +255,22 @@ func (b *pageBuilder) statuses(a configs.Agent) Section {
 	s.Blocks = []Block{{Table: &Table{Head: []string{"answer", "what we do"}, Rows: append(b.unchanged(), []Row{
 		{"status.redirect", []string{"301, 302, 303, 307, 308", "followed, at most " + strconv.Itoa(redirects) + " in a row; each is judged like any request"}},
 		{"status.refused", []string{"401, 403, 451", "taken as it is; never tried under another name or address"}},
+		gone(b.c, a),
 		{"status.throttle", []string{"429, 503", fmt.Sprintf("the host is left alone as long as Retry-After says, and at least %s, doubled each time up to %s; repeated ones slow us down for longer", words(pc.Backoff.Base), words(pc.Backoff.Cap))}},
 		{"status.retries", []string{"429, 503 for the same page", fmt.Sprintf("tried again %d times at that pace, then left for %s", pc.Pages.Retries, words(pc.Pages.Round))}},
 		{"status.failure", []string{"other 5xx, no answer", "left alone likewise; repeated failures make us rarer, never denser"}},
 		{"status.breaker", []string{fmt.Sprintf("almost only refusals (%d of %d)", int(pc.Breaker.Ratio*float64(pc.Breaker.Min)+0.5), pc.Breaker.Min), "the host is left alone for " + words(pc.Breaker.OpenFor) + " and longer"}},
 	}...)}}}
 	return s
+}
+
+// gone tells what a page that is not there means.
+func gone(c *configs.Config, a configs.Agent) Row {
+	final := !slices.ContainsFunc(c.Profiles, func(p configs.Profile) bool { return p.Agent == a.Name && p.On410 != configs.On410Final })
+	if final {
+		return Row{"status.gone", []string{"404, 410", "the page is gone; one that answered 410 is never asked for again"}}
+	}
+	return Row{"status.gone", []string{"404, 410", "the page is gone"}}
 }
 
 // unchanged tells how a page is asked for again.

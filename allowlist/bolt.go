@@ -12,10 +12,11 @@ import (
 var (
 	bucketLedger = []byte("allowlist.ledger")
 	bucketLocks  = []byte("allowlist.locks")
+	bucketGone   = []byte("allowlist.gone")
 )
 
-// BoltStore keeps the ledger and the identity locks in two buckets of a bbolt file that others may use as well. It is a
-// LedgerStore and a LockStore.
+// BoltStore keeps the ledger, the identity locks and the URLs that are gone in buckets of a bbolt file that others may use
+// as well. It is a LedgerStore, a LockStore and a GoneStore.
 type BoltStore struct {
 	db *bbolt.DB
 
@@ -33,7 +34,7 @@ type lockUpdate struct {
 // NewBoltStore makes the buckets where they do not exist. The file stays the caller's.
 func NewBoltStore(db *bbolt.DB) (*BoltStore, error) {
 	err := db.Update(func(tx *bbolt.Tx) error {
-		for _, name := range [][]byte{bucketLedger, bucketLocks} {
+		for _, name := range [][]byte{bucketLedger, bucketLocks, bucketGone} {
 			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
 				return err
 			}
@@ -146,3 +147,47 @@ func (b *BoltStore) writeLocks(batch []*lockUpdate) error {
 		return nil
 	})
 }
+
+// LoadGone reads every URL that is gone. One that cannot be read is an error.
+func (b *BoltStore) LoadGone(each func(GoneURL)) error {
+	return b.db.View(func(tx *bbolt.Tx) error {
+		return tx.Bucket(bucketGone).ForEach(func(k, v []byte) error {
+			var e GoneURL
+			if err := json.Unmarshal(v, &e); err != nil {
+				return fmt.Errorf("gone URL %q: %w", k, err)
+			}
+			each(e)
+			return nil
+		})
+	})
+}
+
+// PutGone writes one URL and removes those that are forgotten for it, synced to disk.
+func (b *BoltStore) PutGone(put GoneURL, forget []GoneURL) error {
+	v, err := json.Marshal(put)
+	if err != nil {
+		return err
+	}
+	return b.db.Update(func(tx *bbolt.Tx) error {
+		if err := removeGone(tx, forget); err != nil {
+			return err
+		}
+		return tx.Bucket(bucketGone).Put(goneBoltKey(put), v)
+	})
+}
+
+// LiftGone removes the URLs of a host.
+func (b *BoltStore) LiftGone(_ string, urls []GoneURL) error {
+	return b.db.Update(func(tx *bbolt.Tx) error { return removeGone(tx, urls) })
+}
+
+func removeGone(tx *bbolt.Tx, urls []GoneURL) error {
+	for _, e := range urls {
+		if err := tx.Bucket(bucketGone).Delete(goneBoltKey(e)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func goneBoltKey(e GoneURL) []byte { return []byte(e.Host + "\x00" + e.URL) }

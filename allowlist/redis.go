@@ -14,11 +14,13 @@ import (
 )
 
 // Keys of a Redis 7 or Valkey that several instances share. The ledger is a hash, host to entry, with a stream that tells
-// of changes; the identity locks are a stream of refusals, which every instance replays. The braces keep all in one slot of a cluster.
+// of changes; the identity locks are a stream of refusals, and the URLs that are gone one of 410s and of hosts whose are lifted, which every
+// instance replays. The braces keep all in one slot of a cluster.
 const (
 	redisLedger        = "crawlgate:{lists}:ledger"
 	redisLedgerChanges = "crawlgate:{lists}:ledger:changes"
 	redisLocks         = "crawlgate:{lists}:locks"
+	redisGone          = "crawlgate:{lists}:gone"
 
 	redisTimeout = 5 * time.Second        // of one command
 	redisPoll    = 500 * time.Millisecond // a changed ledger is in force everywhere within a second
@@ -26,19 +28,20 @@ const (
 	redisMaxLog  = 2_000_000              // refusals kept, if so many come within the retention
 )
 
-// RedisStore keeps the ledger and the identity locks for all instances that use the same Redis. It is a LedgerStore and a
-// LockStore; Follow brings what the other instances write.
+// RedisStore keeps the ledger, the identity locks and the URLs that are gone for all instances that use the same Redis. It
+// is a LedgerStore, a LockStore and a GoneStore; Follow brings what the other instances write.
 type RedisStore struct {
 	c      redis.UniversalClient
 	retain time.Duration
 
 	mu       sync.Mutex
 	lastLock string // id of the last refusal that was read
+	lastGone string // of the last URL that is gone
 }
 
 // NewRedisStore uses a client that stays the caller's to close. retain is the longest identity_lock of any profile.
 func NewRedisStore(c redis.UniversalClient, retain time.Duration) *RedisStore {
-	return &RedisStore{c: c, retain: retain, lastLock: "0-0"}
+	return &RedisStore{c: c, retain: retain, lastLock: "0-0", lastGone: "0-0"}
 }
 
 func redisContext() (context.Context, context.CancelFunc) {
@@ -138,6 +141,60 @@ func (r *RedisStore) UpdateLocks(put []Lock, _ []string) error {
 	return err
 }
 
+// LoadGone replays the stream of URLs that are gone.
+func (r *RedisStore) LoadGone(each func(GoneURL)) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for {
+		ctx, cancel := redisContext()
+		list, err := r.c.XRangeN(ctx, redisGone, "("+r.lastGone, "+", redisPage).Result()
+		cancel()
+		if err != nil {
+			return err
+		}
+		for _, m := range list {
+			e, err := readGone(m)
+			if err != nil {
+				return err
+			}
+			each(e)
+			r.lastGone = m.ID
+		}
+		if len(list) < redisPage {
+			return nil
+		}
+	}
+}
+
+// PutGone adds a URL to the stream. What is forgotten needs no word: every instance forgets by the same bound.
+func (r *RedisStore) PutGone(put GoneURL, _ []GoneURL) error { return r.addGone(put) }
+
+// LiftGone adds to the stream that all URLs of a host are asked for again.
+func (r *RedisStore) LiftGone(host string, _ []GoneURL) error {
+	return r.addGone(GoneURL{Host: host, At: time.Now().UTC()})
+}
+
+func (r *RedisStore) addGone(e GoneURL) error {
+	v, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := redisContext()
+	defer cancel()
+	return r.c.XAdd(ctx, &redis.XAddArgs{Stream: redisGone, MaxLen: redisMaxLog, Approx: true, Values: []string{"gone", string(v)}}).Err()
+}
+
+func readGone(m redis.XMessage) (e GoneURL, err error) {
+	v, ok := m.Values["gone"].(string)
+	if !ok {
+		return e, fmt.Errorf("gone URL %s has no value", m.ID)
+	}
+	if err := json.Unmarshal([]byte(v), &e); err != nil {
+		return e, fmt.Errorf("gone URL %s: %w", m.ID, err)
+	}
+	return e, nil
+}
+
 func readLock(m redis.XMessage) (k Lock, err error) {
 	v, ok := m.Values["lock"].(string)
 	if !ok {
@@ -151,14 +208,14 @@ func readLock(m redis.XMessage) (k Lock, err error) {
 
 // Follow brings into force what other instances write, until ctx ends: stops and gaps within a second, refusals too. While
 // Redis is away what is known stays in force; afterwards nothing is missed.
-func (r *RedisStore) Follow(ctx context.Context, ledger *Ledger, locks *Locks, log *slog.Logger) {
+func (r *RedisStore) Follow(ctx context.Context, ledger *Ledger, locks *Locks, gone *Gone, log *slog.Logger) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
 	changes := "0-0" // the first round reads the ledger once more: something may have changed since it was loaded
 	away := false
 	for ctx.Err() == nil {
-		err := r.round(ctx, &changes, ledger, locks)
+		err := r.round(ctx, &changes, ledger, locks, gone)
 		if ctx.Err() != nil {
 			return
 		}
@@ -180,11 +237,11 @@ func (r *RedisStore) Follow(ctx context.Context, ledger *Ledger, locks *Locks, l
 }
 
 // round waits for news for a short while and brings it into force.
-func (r *RedisStore) round(ctx context.Context, changes *string, ledger *Ledger, locks *Locks) error {
+func (r *RedisStore) round(ctx context.Context, changes *string, ledger *Ledger, locks *Locks, gone *Gone) error {
 	r.mu.Lock()
-	lastLock := r.lastLock
+	lastLock, lastGone := r.lastLock, r.lastGone
 	r.mu.Unlock()
-	news, err := r.c.XRead(ctx, &redis.XReadArgs{Streams: []string{redisLedgerChanges, redisLocks, *changes, lastLock}, Count: redisPage, Block: redisPoll}).Result()
+	news, err := r.c.XRead(ctx, &redis.XReadArgs{Streams: []string{redisLedgerChanges, redisLocks, redisGone, *changes, lastLock, lastGone}, Count: redisPage, Block: redisPoll}).Result()
 	if errors.Is(err, redis.Nil) {
 		return nil
 	}
@@ -196,11 +253,24 @@ func (r *RedisStore) round(ctx context.Context, changes *string, ledger *Ledger,
 			continue
 		}
 		last := s.Messages[len(s.Messages)-1].ID
-		if s.Stream == redisLedgerChanges {
+		switch s.Stream {
+		case redisLedgerChanges:
 			if err := ledger.Refresh(); err != nil {
 				return err
 			}
 			*changes = last
+			continue
+		case redisGone:
+			for _, m := range s.Messages {
+				e, err := readGone(m)
+				if err != nil {
+					return err
+				}
+				gone.Apply(e)
+			}
+			r.mu.Lock()
+			r.lastGone = last
+			r.mu.Unlock()
 			continue
 		}
 		for _, m := range s.Messages {

@@ -14,6 +14,7 @@ import (
 type instance struct {
 	ledger *Ledger
 	locks  *Locks
+	gone   *Gone
 	store  *RedisStore
 	seen   chan Change
 }
@@ -22,13 +23,13 @@ func newInstance(t *testing.T, addr string) *instance {
 	t.Helper()
 	c := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1})
 	s := NewRedisStore(c, 24*time.Hour)
-	i := &instance{ledger: newLedger(t, s), locks: newLocks(t, s), store: s, seen: make(chan Change, 100)}
+	i := &instance{ledger: newLedger(t, s), locks: newLocks(t, s), gone: newGone(t, s), store: s, seen: make(chan Change, 100)}
 	i.ledger.OnChange(func(c Change) { i.seen <- c })
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		s.Follow(ctx, i.ledger, i.locks, nil)
+		s.Follow(ctx, i.ledger, i.locks, i.gone, nil)
 	}()
 	t.Cleanup(func() {
 		cancel()

@@ -84,6 +84,9 @@ const (
 	SignNever   = "never"
 	SitesListed = "listed" // the client's sites
 	SitesAny    = "any"
+
+	On410Ask   = "ask"
+	On410Final = "final"
 )
 
 // Profile is how a class of fetches behaves.
@@ -94,6 +97,7 @@ type Profile struct {
 	Sites string `mapstructure:"sites"`
 	// IdentityLock is how long a URL that a site refused goes out under no other agent; 0 exempts the profile.
 	IdentityLock time.Duration        `mapstructure:"identity_lock"`
+	On410        string               `mapstructure:"on_410"` // ask | final: a URL that answered 410 is not asked for again
 	Robots       policy.ProfileConfig `mapstructure:"robots"`
 	Pacing       pacing.ProfileConfig `mapstructure:"pacing"`
 	Limits       Limits               `mapstructure:"limits"`

@@ -60,6 +60,7 @@ func ProfileDefaults() Profile {
 		Sign:         SignSites,
 		Sites:        SitesListed,
 		IdentityLock: 24 * time.Hour,
+		On410:        On410Ask,
 		Robots:       policy.ProfileDefaults(),
 		Pacing:       pacing.ProfileDefaults(),
 		Limits: Limits{

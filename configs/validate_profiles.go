@@ -39,6 +39,7 @@ func (v *checker) profiles() {
 		}
 		v.oneOf(at+".sign", p.Sign, SignSites, SignAll, SignNever)
 		v.oneOf(at+".sites", p.Sites, SitesListed, SitesAny)
+		v.oneOf(at+".on_410", p.On410, On410Ask, On410Final)
 		if a, ok := c.Agent(p.Agent); ok && p.Sign == SignAll && a.SignatureAgent == "" {
 			v.warn(at+".sign", "all: agent %s has no signature_agent, so nothing is signed", p.Agent)
 		}

@@ -199,6 +199,11 @@ func (x *exchange) explainWhere(ctx context.Context, e *Explanation) *refusal {
 	if no := x.locked(); no != nil {
 		return no
 	}
+	if no := x.goneForGood(); no != nil {
+		if no = x.unlessReportingTo(e, no); no != nil {
+			return no
+		}
+	}
 	addrs, err := x.g.guard().Resolve(ctx, x.host.Name, x.port)
 	var d *guard.Denied
 	if errors.As(err, &d) {

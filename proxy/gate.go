@@ -23,7 +23,7 @@ import (
 	"crawlgate/sign"
 )
 
-// Parts are the packages a gate asks. All but Ledger, Locks and Jobs are needed.
+// Parts are the packages a gate asks. All but Ledger, Locks, Gone and Jobs are needed.
 type Parts struct {
 	Log    *slog.Logger
 	Guard  *guard.Dialer
@@ -32,6 +32,7 @@ type Parts struct {
 	List   *allowlist.List
 	Ledger *allowlist.Ledger
 	Locks  *allowlist.Locks
+	Gone   *allowlist.Gone
 	Audit  *audit.Log
 	Clock  *sign.Clock // learns the sites' time; nil: not compared
 	CA     *CA
@@ -56,6 +57,7 @@ type Gate struct {
 	list   *allowlist.List
 	ledger *allowlist.Ledger
 	locks  *allowlist.Locks
+	gone   *allowlist.Gone
 	audit  *audit.Log
 	clock  *sign.Clock
 	// answers are kept ones; nil: none.
@@ -87,7 +89,7 @@ func New(p Parts, r *Rules) (*Gate, error) {
 		return nil, fmt.Errorf("leaf key: %w", err)
 	}
 	g := &Gate{
-		log: p.Log, pacer: p.Pacer, signer: p.Signer, list: p.List, ledger: p.Ledger, locks: p.Locks, audit: p.Audit, clock: p.Clock, answers: p.Answers,
+		log: p.Log, pacer: p.Pacer, signer: p.Signer, list: p.List, ledger: p.Ledger, locks: p.Locks, gone: p.Gone, audit: p.Audit, clock: p.Clock, answers: p.Answers,
 		certs: certs, keeper: newGatekeeper(), pages: newPages(), drain: newDrain(), h1: newH1Conns(), inner2: newInnerListener(), pace: newPaceCheck(),
 		pseudonym: "crawlgate-" + strings.ToLower(audit.NewID()[12:]),
 	}

@@ -50,6 +50,7 @@ type Profile struct {
 	Sign         string // sites, all or never
 	AnySite      bool   // sites: any
 	IdentityLock time.Duration
+	GoneIsFinal  bool // a URL that answered 410 is not asked for again (on_410: final)
 	Robots       policy.ProfileConfig
 	Pacing       pacing.ProfileConfig
 	Limits       Limits

@@ -242,6 +242,8 @@ func (x *exchange) observe(resp *http.Response) {
 		x.redirected(resp)
 	case 401, 403, 407, 451:
 		x.noteRefusal(resp.StatusCode)
+	case http.StatusGone:
+		x.noteGone()
 	}
 }
 

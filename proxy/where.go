@@ -47,6 +47,9 @@ func (x *exchange) where(ctx context.Context) *refusal {
 	if no := x.locked(); no != nil {
 		return no
 	}
+	if no := x.goneForGood(); no != nil {
+		return x.unlessReporting(no)
+	}
 	if no := x.hops(); no != nil {
 		if no = x.unlessReporting(no); no != nil {
 			return no
@@ -225,6 +228,38 @@ func (x *exchange) noteRefusal(status int) {
 	}
 	if err := x.g.locks.Record(x.url, x.profile.Agent.Name, x.passedUA(), status, time.Now()); err != nil {
 		x.g.log.Error("refusal of a site not kept", "request_id", x.ev.ID, "error", err)
+	}
+}
+
+// goneForGood refuses what its site has said is gone for good (410), where the profile takes that for final. The fetcher
+// gets the site's own word again, a 410, with our reason. A 404 says nothing of tomorrow (RFC 9110 15.5.5) and is asked
+// for again.
+func (x *exchange) goneForGood() *refusal {
+	if !x.goneCounts() {
+		return nil
+	}
+	since, gone := x.g.gone.Find(x.url)
+	if !gone {
+		return nil
+	}
+	return &refusal{code: URLLeft, status: http.StatusGone, class: "gone", detail: "The site said on " + since.UTC().Format(time.DateOnly) +
+		" that this page is gone for good (410). Take it off the list; `crawlgate sites resume " + x.host.Name + "` has the host's pages asked for again."}
+}
+
+// goneCounts tells whether a 410 is final for the request. It never is for robots.txt, which then has no rules and is read
+// again (RFC 9309 2.3.1.3), nor for the gate's own reading of sitemaps.
+func (x *exchange) goneCounts() bool {
+	return x.profile.GoneIsFinal && x.g.gone != nil && x.url.Path != "/robots.txt" && (x.from == nil || x.from.own == nil) &&
+		(x.in.Method == http.MethodGet || x.in.Method == http.MethodHead)
+}
+
+// noteGone enters a 410.
+func (x *exchange) noteGone() {
+	if !x.goneCounts() {
+		return
+	}
+	if err := x.g.gone.Record(x.url, time.Now()); err != nil {
+		x.g.log.Error("a page that is gone not kept", "request_id", x.ev.ID, "error", err)
 	}
 }
 

@@ -47,12 +47,33 @@ func openLedgerOf(ctx context.Context, cfg *configs.Config) (siteLedger, error) 
 		db.Close()
 		return nil, fail("%w", err)
 	}
-	l, err := allowlist.NewLedger(store, nil)
+	l, err := ledgerIn(store)
 	if err != nil {
 		db.Close()
 		return nil, fail("%w", err)
 	}
 	return &ownLedger{Ledger: l, done: db.Close}, nil
+}
+
+// ledgerIn opens the ledger of a store for a command; a host that is resumed has its gone pages asked for again.
+func ledgerIn(store interface {
+	allowlist.LedgerStore
+	allowlist.GoneStore
+}) (*allowlist.Ledger, error) {
+	gone, err := allowlist.NewGone(store, nil)
+	if err != nil {
+		return nil, err
+	}
+	l, err := allowlist.NewLedger(store, nil)
+	if err != nil {
+		return nil, err
+	}
+	l.OnChange(func(c allowlist.Change) {
+		if c.After == nil {
+			_, err = gone.Lift(c.Host)
+		}
+	})
+	return l, nil
 }
 
 // ownLedger is the ledger of a state folder that nobody else holds, or the one in Redis.

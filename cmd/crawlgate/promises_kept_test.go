@@ -162,3 +162,50 @@ func checkFullNowAndThen(s *stage) error {
 	}
 	return s.done()
 }
+
+// UN-8: a page that answered 404 or 410 is gone; after a 410 the site is not asked again, also after a restart, until the
+// operator lifts it.
+func checkGone(s *stage) error {
+	o := s.site(tlsH2, everyone, paths(map[string]http.HandlerFunc{"/gone": statusOnly(410), "/lost": statusOnly(404)}), "gone.test")
+	s.client("x", "crawl")
+	s.start(quickly)
+	s.fetched("/gone", s.get("x", o.url("/gone")), 410)
+	s.fetched("/lost", s.get("x", o.url("/lost")), 404)
+	for _, path := range []string{"/gone", "/lost"} {
+		if w := s.whyAfter(o.url(path)); w.State != whyGone {
+			s.badly("why says %s of %s: %s", w.State, path, w.Text)
+		}
+	}
+	for _, restarted := range []bool{false, true} {
+		if restarted {
+			s.stop()
+			s.serve()
+		}
+		again := s.get("x", o.url("/gone"))
+		s.refused("/gone, again", again, "url-left")
+		if p := again.problem(); again.status != 410 || p.Class != "gone" || again.header.Get("Retry-After") != "" {
+			s.badly("/gone, again: %d, class %q, Retry-After %q", again.status, p.Class, again.header.Get("Retry-After"))
+		}
+		s.fetched("/lost, again", s.get("x", o.url("/lost")), 404)
+		s.fetched("another page", s.get("x", o.url("/gone/other")), 200)
+	}
+	if n := asked(o, "/gone"); n != 1 {
+		s.badly("/gone was asked for %d times", n)
+	}
+	var last whyAnswer
+	within(s.t, 10*time.Second, "the refusal in the log", func() bool {
+		last = s.whyOf(o.url("/gone"))
+		return len(last.Outcomes) == 3
+	})
+	if o := last.Outcomes[0]; last.State != whyGone || o.Reason != "url-left" || o.Class != "gone" {
+		s.badly("why says %s: %+v", last.State, last.Outcomes[0])
+	}
+	if r := s.command("check", o.url("/gone")); r.code != 3 || !strings.Contains(r.out+r.err, "410") {
+		s.badly("check: %+v", r)
+	}
+	if r := s.command("sites", "resume", "gone.test"); r.code != 0 {
+		s.badly("sites resume: %+v", r)
+	}
+	s.fetched("/gone, lifted", s.get("x", o.url("/gone")), 410)
+	return s.done()
+}

@@ -194,7 +194,9 @@ var unlob = []promise{
 		where: "`proxy` (`limits.redirects`), `audit.SetLocation`, `crawlgate why`", check: checkMovedForNow, wrong: []mutation{
 			{name: "moved for good", site: func(o *origin, _ string) { o.handle = redirectTo(301, "/b") }, says: "why says moved: moved for good"}}},
 	{id: "UN-8", text: "404 and 410: the URL is gone; 410 is final, with a typed reason readable through `why`",
-		where: "URL ledger, `crawlgate why`", later: "`why` tells 404 and 410; the ledger that makes 410 final is not built"},
+		where: "`allowlist.Gone` (`on_410: final`), `crawlgate why`", check: checkGone, wrong: []mutation{
+			{name: "a 410 is asked for again", config: crawlWith("on_410: ask"), says: "/gone, again: not refused with url-left"},
+			{name: "another status", site: func(o *origin, _ string) { o.handle = statusOnly(404) }, says: "/gone: got 404"}}},
 	{id: "UN-9", text: "429: exponential back-off that honours `Retry-After`; sustained 429s lower the host's rate beyond the retry",
 		where: "`pacing.Done`", check: checkTooMany, wrong: []mutation{
 			{name: "the back-off does not grow", config: "pacing: {backoff: {factor: 1}}\n", says: "sooner than 1.6s"},

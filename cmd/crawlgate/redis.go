@@ -87,9 +87,12 @@ func (i *instance) openShared(cfg *configs.Config) error {
 	if i.locks, err = allowlist.NewLocks(store, longestLock(cfg), i.log); err != nil {
 		return fail("redis.url: %w", err)
 	}
+	if i.gone, err = allowlist.NewGone(store, i.log); err != nil {
+		return fail("redis.url: %w", err)
+	}
 	follow, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	go func() { defer close(done); store.Follow(follow, i.ledger, i.locks, i.log) }()
+	go func() { defer close(done); store.Follow(follow, i.ledger, i.locks, i.gone, i.log) }()
 	i.closers = append(i.closers, func() error { stop(); <-done; return nil })
 	return nil
 }
@@ -100,7 +103,7 @@ func openRedisLedger(cfg *configs.Config) (*allowlist.Ledger, func() error, erro
 	if err != nil {
 		return nil, nil, err
 	}
-	l, err := allowlist.NewLedger(allowlist.NewRedisStore(client, longestLock(cfg)), nil)
+	l, err := ledgerIn(allowlist.NewRedisStore(client, longestLock(cfg)))
 	if err != nil {
 		client.Close()
 		return nil, nil, fail("redis.url: %w", err)

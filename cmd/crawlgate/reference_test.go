@@ -66,7 +66,7 @@ func reference(t *testing.T) []byte {
 	for _, r := range proxy.ReasonTable() {
 		p("| `%s` | %d | %s | %s |\n", r.Code, r.Status, r.Title, r.Advice)
 	}
-	p("\n`bad-request` is also 408, 414, 417, 431, 501 or 505.\n")
+	p("\n`bad-request` is also 408, 414, 417, 431, 501 or 505. `url-left` is 410, class `gone`, where the site has said so and the profile takes it for final (`on_410`).\n")
 	p("\n## Fields\n\n| field | where | meaning |\n| --- | --- | --- |\n")
 	for _, f := range [][3]string{
 		{"Crawlgate-Request-Id", "every answer", "the id of the audit event"},

@@ -137,9 +137,10 @@ func newSitesSlowCmd(a *app, f *sitesFlags) *cobra.Command {
 func newSitesResumeCmd(a *app, f *sitesFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "resume HOST",
-		Short: "remove a host's entry, and forget its back-off",
+		Short: "remove a host's entry, and forget its back-off and gone pages",
 		Long: `Removes the entry of HOST and ends what holds the host: back-off and the pause
-after many refusals. Its pace stays. Without an entry it does the latter only.
+after many refusals, and pages that answered 410 (on_410: final) are asked for
+again. Its pace stays. Without an entry it does the latter only.
 Exit status 1 when an entry of a host above, with --subdomains, still holds.`,
 		Example: "  crawlgate sites resume example.com\n  crawlgate sites resume example.com --json",
 		Args:    cobra.ExactArgs(1),

@@ -70,6 +70,9 @@ const (
 	whyNever    = "never-asked" // nothing in the log
 )
 
+// classGone stands beside url-left where the page is gone for good.
+const classGone = "gone"
+
 func newWhyCmd(a *app) *cobra.Command {
 	var place logPlace
 	var limit int
@@ -202,7 +205,11 @@ func outcomeOf(e *audit.Event) whyOutcome {
 		switch e.Reason {
 		case "site-stopped":
 			o.State = whyRemoved
-		case "turn-too-far", "host-backoff", "host-stopped", "url-left", "overloaded":
+		case "url-left":
+			if o.State = whyBacked; e.Class == classGone {
+				o.State = whyGone
+			}
+		case "turn-too-far", "host-backoff", "host-stopped", "overloaded":
 			o.State = whyBacked
 		default:
 			o.State = whyRefused
@@ -238,6 +245,9 @@ func whyText(o whyOutcome) string {
 		}
 		return fmt.Sprintf("the site answered %d", o.Status)
 	case whyGone:
+		if o.Class == classGone && o.Reason == "url-left" {
+			return "the site has said 410, gone for good, so it was not asked again (url-left)"
+		}
 		if o.Status == 410 {
 			return "the site says 410: gone for good"
 		}

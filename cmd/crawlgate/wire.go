@@ -37,6 +37,7 @@ type instance struct {
 	list    *allowlist.List
 	ledger  *allowlist.Ledger
 	locks   *allowlist.Locks
+	gone    *allowlist.Gone
 	audit   *audit.Log
 	clock   sign.Clock
 	archive *policy.Archive
@@ -138,7 +139,7 @@ func openInstance(cfg *configs.Config, src *configs.Sources, log *slog.Logger) (
 		return nil, err
 	}
 	i.gate, err = proxy.New(proxy.Parts{
-		Log: log, Guard: dialer, Pacer: i.pacer, Signer: i.signer, List: i.list, Ledger: i.ledger, Locks: i.locks, Audit: i.audit, Clock: &i.clock, CA: ca, Jobs: jobs, Answers: answers,
+		Log: log, Guard: dialer, Pacer: i.pacer, Signer: i.signer, List: i.list, Ledger: i.ledger, Locks: i.locks, Gone: i.gone, Audit: i.audit, Clock: &i.clock, CA: ca, Jobs: jobs, Answers: answers,
 		SharedJobs: i.jobs, JobsDown: cfg.Redis,
 		Policy: func(f policy.Fetcher) *policy.Policy {
 			p := policy.New(cfg.Robots, f, archive, log)
@@ -180,6 +181,9 @@ func (i *instance) openLists(cfg *configs.Config, late *lateGate) (err error) {
 		if c.After == nil {
 			i.recordConfig("sites resume " + c.Host)
 			i.pacer.Resume(c.Host)
+			if _, err := i.gone.Lift(c.Host); err != nil {
+				i.log.Error("gone pages not lifted", "host", c.Host, "error", err)
+			}
 		} else {
 			i.recordConfig("sites " + c.After.Action + " " + c.Host)
 		}
@@ -250,7 +254,10 @@ func (i *instance) openKeepers(cfg *configs.Config) error {
 	if i.ledger, err = allowlist.NewLedger(bolt, i.log); err != nil {
 		return err
 	}
-	i.locks, err = allowlist.NewLocks(bolt, longestLock(cfg), i.log)
+	if i.locks, err = allowlist.NewLocks(bolt, longestLock(cfg), i.log); err != nil {
+		return err
+	}
+	i.gone, err = allowlist.NewGone(bolt, i.log)
 	return err
 }
 
@@ -292,7 +299,7 @@ func compileRules(c *configs.Config) (*proxy.Rules, error) {
 			// No identity: only loopback may be reached, under the program's own name.
 			agent = &proxy.Agent{Name: "none", Token: "crawlgate", UserAgent: "crawlgate (no identity configured)", Missing: true}
 		}
-		rp := &proxy.Profile{Name: p.Name, Agent: agent, Sign: p.Sign, AnySite: p.Sites == configs.SitesAny, IdentityLock: p.IdentityLock,
+		rp := &proxy.Profile{Name: p.Name, Agent: agent, Sign: p.Sign, AnySite: p.Sites == configs.SitesAny, IdentityLock: p.IdentityLock, GoneIsFinal: p.On410 == configs.On410Final,
 			Robots: p.Robots, Pacing: p.Pacing, Job: proxy.JobRules(p.Job),
 			Limits: proxy.Limits{Methods: p.Limits.Methods, RequestBody: p.Limits.RequestBody, ResponseBody: p.Limits.ResponseBody, Redirects: p.Limits.Redirects,
 				Timeout: p.Limits.Timeout, Authorization: p.Limits.Authorization, WebSocket: p.Limits.WebSocket, Connections: p.Limits.Connections, DenyKinds: p.Limits.DenyKinds}}
