@@ -43,7 +43,7 @@ var (
 	eventTypes      = []string{"request", "robots", "intent", "tunnel", "config", "start", "stop", "gap", "checkpoint"}
 	statusClasses   = []string{"1xx", "2xx", "3xx", "4xx", "5xx"}
 	signatureStates = []string{"signed", "not-listed", "cross-site", "http", "tunnel", "never", "disabled", "failed"}
-	revalidations   = []string{audit.AskedWhether, audit.Unchanged, audit.AskedInFull}
+	revalidations   = []string{audit.AskedWhether, audit.Unchanged, audit.Spared, audit.AskedInFull}
 	deniedWhys      = []string{"host", "cross_site", "token", "method"}
 )
 

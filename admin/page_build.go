@@ -283,10 +283,14 @@ func (b *pageBuilder) unchanged() []Row {
 	if r.FullEvery > 0 {
 		not += "; after about 1 in " + strconv.Itoa(r.FullEvery) + " of these answers the page is asked for once more in full"
 	}
-	return []Row{
+	rows := []Row{
 		{"status.kept", []string{"200 with ETag or Last-Modified", "kept for the next request, which asks whether the page has changed"}},
 		{"status.unchanged", []string{"304", not}},
 	}
+	if r.Lastmod {
+		rows = append(rows, Row{"status.lastmod", []string{"a lastmod in the sitemap that robots.txt names, older than our copy", "the page is not asked for again"}})
+	}
+	return rows
 }
 
 // weaker tells of every profile with weaker rules that any client may use. There is no switch to hide it.

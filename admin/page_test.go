@@ -62,7 +62,7 @@ func TestPagesSayThePublishedFacts(t *testing.T) {
 		"recordslabs": {"Mozilla/5.0 (compatible; RecordsLabsIngestion/1.0; +https://recordslabs.ai/ingestion)", "Content-Signal: ai-input=no", "Content-Signal: search=no",
 			"Content-Signal: use=immediate", "One page at a time for each host name", "1 second after", "RecordsLabs-AnswerFetch/1", "does not read robots.txt", "Crawl-delay", "about 1 in 50 of these answers the page is asked for once more in full"},
 		"roftrlabs": {"RoftrlabsBot/1.0 (+https://roftrlabs.com/crawler)", "a group for * does not", "the page is fetched all the same", "no page is fetched", "at most 5 in a row", "80, 443", "only reads"},
-		"unlob":     {"UnlobBot/1.0 (+https://www.unlob.com/crawler)", "Content-Signal lines do not stop it", "domain, subdomains included", "at most 24 hours", "There are none: every request keeps the rules", "asks whether the page has changed", "one that answered 410 is never asked for again"},
+		"unlob":     {"UnlobBot/1.0 (+https://www.unlob.com/crawler)", "Content-Signal lines do not stop it", "domain, subdomains included", "at most 24 hours", "There are none: every request keeps the rules", "asks whether the page has changed", "a lastmod in the sitemap that robots.txt names", "one that answered 410 is never asked for again"},
 	} {
 		c, err := configs.Preset(name)
 		if err != nil {

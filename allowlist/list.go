@@ -77,6 +77,7 @@ type List struct {
 	grants  *evidence[grant]
 	windows *windows
 	maps    *sitemaps
+	found   *found
 	log     *slog.Logger
 
 	reload sync.Mutex
@@ -98,6 +99,7 @@ func New(c Config, f SitemapFetcher, log *slog.Logger) (*List, error) {
 		grants:  newEvidence[grant](maxGrants, redirectLife, fileLife),
 		windows: newWindows(),
 		maps:    newSitemaps(f, log),
+		found:   newFound(),
 		log:     log,
 	}
 	l.state.Store(&state{})

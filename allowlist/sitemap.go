@@ -94,6 +94,8 @@ type sitemap struct {
 	self uint64
 	site string
 
+	maxFiles, maxURLs int // 0: those of a sitemap that a client lists
+
 	data    atomic.Pointer[sitemapData]
 	asking  atomic.Uint64 // the file on its way, or 0
 	mu      sync.Mutex
@@ -121,6 +123,9 @@ type sitemapFile struct {
 	hosts    map[string]struct{}
 	read     time.Time
 }
+
+// found tells whether the sitemap is one that a robots.txt names, and no client lists.
+func (m *sitemap) found() bool { return m.maxFiles > 0 }
 
 // find looks a URL up: the sitemap files themselves, the URLs listed, and robots.txt of their hosts. What was read too
 // long ago does not count.
@@ -184,6 +189,7 @@ type sitemaps struct {
 
 	stop  chan struct{} // closed by close
 	slots chan struct{}
+	spare chan struct{} // of sitemaps that robots.txt names: their readings never hold up one that requests wait for
 
 	mu      sync.Mutex
 	wg      sync.WaitGroup
@@ -193,7 +199,7 @@ type sitemaps struct {
 }
 
 func newSitemaps(f SitemapFetcher, log *slog.Logger) *sitemaps {
-	return &sitemaps{fetch: f, log: log, stop: make(chan struct{}), slots: make(chan struct{}, sitemapLoads),
+	return &sitemaps{fetch: f, log: log, stop: make(chan struct{}), slots: make(chan struct{}, sitemapLoads), spare: make(chan struct{}, foundLoads),
 		sets: map[string]*sitemap{}, changed: make(chan struct{})}
 }
 
@@ -265,6 +271,13 @@ func (s *sitemaps) want(m *sitemap, client string, now time.Time) (running bool)
 	defer s.mu.Unlock()
 	if s.closed {
 		return false
+	}
+	if m.found() {
+		select {
+		case s.spare <- struct{}{}:
+		default: // a crawl sees more sites than can be read at once; a later request asks again
+			return false
+		}
 	}
 	m.loading = true
 	s.wg.Go(func() { s.load(m, client) })

@@ -452,23 +452,28 @@ func TestSitemapClose(t *testing.T) {
 	})
 }
 
-func TestLastmod(t *testing.T) {
+func TestChangedBy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := &fakeOrigin{}
 		o.set(root, answer{body: `<urlset><url><loc>https://www.a.example/1</loc><lastmod> 2026-03-01T10:00:00+01:00 </lastmod></url>` +
-			`<url><loc>https://www.a.example/2</loc><lastmod>2026-03</lastmod></url><url><loc>https://www.a.example/3</loc><lastmod>soon</lastmod></url></urlset>`})
+			`<url><loc>https://www.a.example/2</loc><lastmod>2026-03</lastmod></url><url><loc>https://www.a.example/5</loc><lastmod>2026-03-04</lastmod></url>` +
+			`<url><loc>https://www.a.example/6</loc><lastmod>2026</lastmod></url><url><loc>https://www.a.example/1</loc><lastmod>2025-03-01T10:00:00Z</lastmod></url><url><loc>https://www.a.example/3</loc><lastmod>soon</lastmod></url></urlset>`})
 		l := sitemapList(t, o)
 		if _, err := check(l, "https://www.a.example/1"); err != nil {
 			t.Fatal(err)
 		}
-		for u, want := range map[string]string{"1": "2026-03-01T09:00:00Z", "2": "2026-03-01T00:00:00Z", "3": "", "4": ""} {
-			at, ok := l.Lastmod("c", mustParse("https://www.a.example/"+u))
+		for u, want := range map[string]string{"1": "2026-03-01T09:00:00Z", "2": "2026-04-01T14:00:00Z", "3": "", "4": "", "5": "2026-03-05T14:00:00Z", "6": "2027-01-01T14:00:00Z"} {
+			at, ok := l.ChangedBy("c", mustParse("https://www.a.example/"+u), nil)
 			if got := at.Format(time.RFC3339); ok != (want != "") || ok && got != want {
 				t.Errorf("%s: %s, %v", u, got, ok)
 			}
 		}
-		if _, ok := l.Lastmod("nobody", mustParse("https://www.a.example/1")); ok {
+		if _, ok := l.ChangedBy("nobody", mustParse("https://www.a.example/1"), nil); ok {
 			t.Error("an unknown client has a list")
+		}
+		time.Sleep(sitemapFresh)
+		if _, ok := l.ChangedBy("c", mustParse("https://www.a.example/1"), nil); ok {
+			t.Error("a reading of yesterday counts")
 		}
 	})
 }

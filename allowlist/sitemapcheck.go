@@ -123,21 +123,3 @@ func (s *scope) refreshSitemaps(l *List, u *url.URL, now time.Time) {
 		return true
 	})
 }
-
-// Lastmod gives the date that a sitemap of the client's list names for a URL, as far as it has been read. A fetcher that
-// knows the page to be no older need not ask for it again.
-func (l *List) Lastmod(client string, u *url.URL) (t time.Time, ok bool) {
-	s := l.state.Load().clients[client]
-	if s == nil || len(s.sitemaps) == 0 {
-		return t, false
-	}
-	h, now := hashURL(u), time.Now()
-	s.candidates(hostOf(u), func(r sitemapRule) bool {
-		if sec, found := r.set.find(h, u, now); found && sec != 0 {
-			t, ok = time.Unix(sec, 0).UTC(), true
-			return false
-		}
-		return true
-	})
-	return t, ok
-}

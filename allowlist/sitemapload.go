@@ -1,6 +1,7 @@
 package allowlist
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,10 +25,14 @@ func (s *sitemaps) load(m *sitemap, client string) {
 		}
 	})
 	defer close(watch)
-	select {
-	case s.slots <- struct{}{}:
-		defer func() { <-s.slots }()
-	case <-ctx.Done():
+	if m.found() {
+		defer func() { <-s.spare }() // taken when it was wanted
+	} else {
+		select {
+		case s.slots <- struct{}{}:
+			defer func() { <-s.slots }()
+		case <-ctx.Done():
+		}
 	}
 	whole, err := s.read(ctx, m, client)
 	m.mu.Lock()
@@ -67,6 +72,8 @@ func (s *sitemaps) read(ctx context.Context, m *sitemap, client string) (whole b
 		total int
 		queue = []todo{{m.url, 1}}
 		seen  = map[uint64]bool{m.self: true}
+
+		maxFiles, maxURLs = cmp.Or(m.maxFiles, maxSitemapFiles), cmp.Or(m.maxURLs, maxSitemapTotal)
 	)
 	for len(queue) > 0 {
 		next := queue[0]
@@ -89,8 +96,8 @@ func (s *sitemaps) read(ctx context.Context, m *sitemap, client string) (whole b
 				continue
 			}
 		}
-		if total += len(f.urls); total > maxSitemapTotal {
-			errs = append(errs, fmt.Errorf("more than %d URLs in all, the rest is left out", maxSitemapTotal))
+		if total += len(f.urls); total > maxURLs {
+			errs = append(errs, fmt.Errorf("more than %d URLs in all, the rest is left out", maxURLs))
 			break
 		}
 		files = append(files, f)
@@ -101,12 +108,12 @@ func (s *sitemaps) read(ctx context.Context, m *sitemap, client string) (whole b
 			case next.depth >= sitemapDepth:
 				s.log.Warn("sitemap index too deep, left out", "sitemap", m.url.Redacted(), "file", c.Redacted())
 				seen[h] = true
-			case len(seen) >= maxSitemapFiles:
-				if len(seen) == maxSitemapFiles {
-					s.log.Warn("more files than are read, the rest is left out", "sitemap", m.url.Redacted(), "limit", maxSitemapFiles)
+			case len(seen) >= maxFiles:
+				if len(seen) == maxFiles {
+					s.log.Warn("more files than are read, the rest is left out", "sitemap", m.url.Redacted(), "limit", maxFiles)
 				}
 				seen[h] = true
-				if len(seen) > 2*maxSitemapFiles {
+				if len(seen) > 2*maxFiles {
 					continue
 				}
 			default:
@@ -124,7 +131,8 @@ func (s *sitemaps) read(ctx context.Context, m *sitemap, client string) (whole b
 		d.all = append(d.all, f.urls...)
 		d.all = append(d.all, listed{hash: f.self})
 	}
-	slices.SortFunc(d.all, compareListed)
+	// Of a URL that is listed twice the later date counts.
+	slices.SortFunc(d.all, func(a, b listed) int { return cmp.Or(compareListed(a, b), cmp.Compare(b.lastmod, a.lastmod)) })
 	d.all = slices.CompactFunc(d.all, func(a, b listed) bool { return a.hash == b.hash })
 	m.data.Store(d)
 	s.log.Info("sitemap read", "sitemap", m.url.Redacted(), "client", client, "files", len(files), "urls", total)

@@ -34,6 +34,7 @@ const (
 const (
 	AskedWhether = "asked"     // the site was asked whether it still holds, and sent another
 	Unchanged    = "unchanged" // the site said so (304), and the client got the kept one
+	Spared       = "lastmod"   // the site's sitemap said so, and the client got the kept one without the site being asked
 	AskedInFull  = "full"      // the site was asked in full, since its 304s are checked now and then
 )
 

@@ -144,7 +144,7 @@ var fields = []field{
 	{key: "bytes_in", on: onEnds, num: func(e *Event) int64 { return e.BytesIn }, ecs: []string{"http.response.body.bytes"}, ocsf: []string{"traffic.bytes_in"}, doc: "body bytes from the site"},
 	{key: "bytes_out", on: onEnds, num: func(e *Event) int64 { return e.BytesOut }, ecs: []string{"http.request.body.bytes"}, ocsf: []string{"traffic.bytes_out"}, doc: "body bytes to the site"},
 
-	{key: "revalidation", on: onEnds, str: func(e *Event) string { return e.Revalidation }, ecs: []string{"labels.revalidation"}, ocsf: []string{"unmapped.revalidation"}, doc: "an answer was kept: asked (whether it holds; it did not), unchanged (it did, and was the answer), full (asked in full all the same)"},
+	{key: "revalidation", on: onEnds, str: func(e *Event) string { return e.Revalidation }, ecs: []string{"labels.revalidation"}, ocsf: []string{"unmapped.revalidation"}, doc: "an answer was kept: asked (whether it holds; it did not), unchanged (it did, and was the answer), lastmod (by the sitemap it does, and was the answer), full (asked in full all the same)"},
 	{key: "kept", on: onEnds, yes: func(e *Event) bool { return e.Kept }, ecs: []string{"labels.kept"}, ocsf: []string{"unmapped.kept"}, doc: "the site's answer was kept"},
 	{key: "bytes_stored", on: onEnds, num: func(e *Event) int64 { return e.BytesStored }, ecs: []string{"labels.bytes_stored"}, ocsf: []string{"unmapped.bytes_stored"}, doc: "body bytes from the kept answer"},
 

@@ -15,7 +15,7 @@ var words = map[string][]string{
 	"client.auth":  {"", "basic", "mtls", "network", "none"},
 	"scheme":       {"", "http", "https", "ws", "wss"},
 	"decision":     {"", Forwarded, Refused, Cancelled, Failed},
-	"revalidation": {"", AskedWhether, Unchanged, AskedInFull},
+	"revalidation": {"", AskedWhether, Unchanged, Spared, AskedInFull},
 	"robots.state": {"", "fresh", "stale", "none", "not_consulted"},
 }
 

@@ -153,6 +153,7 @@ type Revalidate struct {
 	Enabled   bool  `mapstructure:"enabled"`
 	MaxSize   int64 `mapstructure:"max_size"`   // on disk
 	FullEvery int   `mapstructure:"full_every"` // one 304 in so many is followed by a request in full; 0: none
+	Lastmod   bool  `mapstructure:"lastmod"`    // with Enabled: what a sitemap says has not changed is given without asking the site
 }
 
 // Server holds the limits of the listeners and connections (times without a profile).

@@ -74,6 +74,7 @@ func TestPresetPromises(t *testing.T) {
 	is("RL-17", []any{crawl.Pacing.Mode, crawl.Pacing.Gap, crawl.Pacing.Parallel, crawl.Pacing.Key}, []any{"turns", time.Second, 1, "host"})
 	is("RL-18", []string{crawl.Pacing.Redirect, crawl.Pacing.Companions}, []string{"follow", "ride"})
 	is("RL-19", rl.Revalidate.FullEvery, 50)
+	is("RL-19", rl.Revalidate.Enabled, true)
 	is("RL-20", len(crawl.Limits.DenyKinds), 3)
 	is("RL-21", crawl.Robots.ThirdParty, "if_read")
 	for _, p := range []Profile{crawl, direct, answer} {
@@ -106,7 +107,9 @@ func TestPresetPromises(t *testing.T) {
 	u := profile(un, "crawl")
 	is("UN-1", agent(un, u).UserAgent, "UnlobBot/1.0 (+https://www.unlob.com/crawler)")
 	is("UN-2", agent(un, u).ProductToken, "UnlobBot")
+	is("UN-4, UN-5, UN-12", []bool{un.Revalidate.Enabled, un.Revalidate.Lastmod}, []bool{true, true})
 	is("UN-6", u.Limits.Redirects, 5)
+	is("UN-8", u.On410, On410Final)
 	is("UN-15", []string{u.Robots.Mode, u.Robots.ThirdParty}, []string{"obey", "own"})
 	is("UN-16", []any{u.Pacing.Mode, u.Pacing.Gap}, []any{"turns", time.Second})
 	is("UN-17", []any{len(un.Agents), u.IdentityLock}, []any{1, 24 * time.Hour})

@@ -31,13 +31,13 @@ import (
 // A file that was torn, or that anything changed, does not have the digest that it names, and counts for nothing.
 type answerHead struct {
 	url    string
-	owner  string   // client and agent
-	vary   []string // fields of the request that it belongs to, in lower case
-	key    [8]byte  // digest of their values
-	length int64    // of the body
-	sum    [32]byte // its SHA-256
-	came   time.Time
-	full   bool // to be asked for in full at the next visit
+	owner  string    // client and agent
+	vary   []string  // fields of the request that it belongs to, in lower case
+	key    [8]byte   // digest of their values
+	length int64     // of the body
+	sum    [32]byte  // its SHA-256
+	came   time.Time // or was confirmed, less the Age it came with: the site said so then
+	full   bool      // to be asked for in full at the next visit
 	header http.Header
 }
 

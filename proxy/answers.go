@@ -23,11 +23,12 @@ import (
 type AnswersConfig struct {
 	MaxSize   int64 // bytes on disk, heads and bodies
 	FullEvery int   // one 304 in so many is followed by a request in full; 0: none
+	Lastmod   bool  // what a sitemap says has not changed is given without asking the site
 }
 
 // Answers keeps whole answers of sites on disk, for one gate, so that the site can be asked whether a page has changed
 // instead of for the page. It is a store for validation: nothing in it is given out before the site has said that it
-// still holds. It is bounded, and what was used longest ago goes first.
+// still holds, by a 304 or, with Lastmod, by its sitemap. It is bounded, and what was used longest ago goes first.
 //
 // An answer is two files of one name, NAME.body and NAME.head, both written aside and renamed, the head last. A body is
 // never changed. Nothing waits for the disk's own caches: after a crash a file may be torn, and then its digest tells.
@@ -36,7 +37,7 @@ type Answers struct {
 	log     *slog.Logger
 	max     int64
 	largest int64 // of one body
-	every   int
+	lastmod bool
 
 	mu     sync.Mutex
 	byURL  map[[16]byte][]*answerEntry
@@ -56,6 +57,7 @@ type answerEntry struct {
 	gen   uint64
 	size  int64
 	elem  *list.Element
+	held  time.Time // when the site last said that it holds, in this run
 }
 
 const (
@@ -68,7 +70,7 @@ const (
 
 // OpenAnswers opens the store in a folder, which it makes. Files that do not belong together are removed.
 func OpenAnswers(dir string, c AnswersConfig, log *slog.Logger) (*Answers, error) {
-	s := &Answers{dir: dir, log: log, max: c.MaxSize, largest: c.MaxSize / largestShare, every: c.FullEvery, byURL: map[[16]byte][]*answerEntry{},
+	s := &Answers{dir: dir, log: log, max: c.MaxSize, largest: c.MaxSize / largestShare, lastmod: c.Lastmod, byURL: map[[16]byte][]*answerEntry{},
 		recent: list.New(), odd: map[string]struct{}{}, full: newPicker(c.FullEvery, rand.Uint64())}
 	if err := os.RemoveAll(s.aside("")); err != nil {
 		return nil, fmt.Errorf("kept answers: %w", err)
@@ -322,6 +324,23 @@ func (s *Answers) touch(e *answerEntry) {
 	if e.elem != nil {
 		s.recent.MoveToFront(e.elem)
 	}
+}
+
+// confirmed notes that the site has said that an answer holds.
+func (s *Answers) confirmed(e *answerEntry, at time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e.held = at
+}
+
+// heldAt tells when the site last said that a kept answer holds, as far as it is known.
+func (s *Answers) heldAt(a *keptAnswer) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a.e.held.After(a.head.came) {
+		return a.e.held
+	}
+	return a.head.came
 }
 
 // find gives what is kept of a URL for a request that leaves, with its body open and, unless it is large, read through

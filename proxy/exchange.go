@@ -221,8 +221,8 @@ func (x *exchange) record() {
 				x.outcome.Sent = true
 			}
 			w.describe(ev)
-			ev.BytesStored = x.stored.bytes
 		}
+		ev.BytesStored = x.stored.bytes
 		if ev.Decision == "" {
 			ev.Decision = audit.Forwarded
 		}

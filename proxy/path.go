@@ -47,6 +47,10 @@ func (g *Gate) serve(in *inbound) (resp *http.Response) {
 		if no := x.allowed(ctx); no != nil {
 			return x.refuseLater(no)
 		}
+		// What the site's sitemap says has not changed needs no turn.
+		if kept := x.spare(ctx); kept != nil {
+			return x.give(kept)
+		}
 		if no := x.wait(ctx); no != nil {
 			return x.refuseLater(no)
 		}
@@ -75,8 +79,5 @@ func (g *Gate) serve(in *inbound) (resp *http.Response) {
 		return x.refuseLater(no)
 	}
 	// 9. Answer: limits, our fields, the body as it comes; 10. its end records the event and gives the turn back.
-	if answer, no = x.admit(answer); no != nil {
-		return x.refuseLater(no)
-	}
-	return answer
+	return x.give(answer)
 }

@@ -1,6 +1,9 @@
 package proxy
 
 import (
+	"context"
+	"maps"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -27,8 +30,8 @@ type revalidation struct {
 // page that was chosen after an earlier 304 stays unconditional.
 func (x *exchange) recall(out *http.Request) {
 	s := x.g.answers
-	if s == nil || x.from.own != nil || x.profile.Agent.Pass || !keeps(out) {
-		return // what a person reads under a browser's own name is the person's
+	if s == nil || !x.plainGet() || !keeps(out.Header) {
+		return
 	}
 	x.stored.keeps, x.stored.sent = s.trusts(x.url.Host), out.Header
 	if !x.stored.keeps || asksItself(out.Header) {
@@ -50,6 +53,12 @@ func (x *exchange) recall(out *http.Request) {
 	}
 	x.ev.Revalidation = audit.AskedWhether
 	validators(kept.head.header).apply(out.Header)
+}
+
+// plainGet tells whether a request is a GET of a fetcher, without content, that may have to do with the store at all. What
+// a person reads under a browser's own name is the person's.
+func (x *exchange) plainGet() bool {
+	return x.in.Method == http.MethodGet && x.from.own == nil && !x.profile.Agent.Pass && (x.in.Body == nil || x.in.ContentLength == 0 || x.empty)
 }
 
 // owner is who a kept answer belongs to. Clients of one gate may be different people's: none gets what another's
@@ -86,19 +95,33 @@ func (x *exchange) reuse(resp *http.Response) *http.Response {
 	kept := x.stored.kept
 	stripAnswer(resp.Header)
 	h := freshen(kept.head.header, resp.Header)
-	age, _ := strconv.ParseInt(resp.Header.Get("Age"), 10, 64)
-	x.noteUnchanged(h)
 	// RFC 9111 4.2.3, corrected_age_value: as old as the 304 was when it came, and the time it took.
-	age = max(age, 0) + int64(time.Since(x.wire.sentAt())/time.Second)
-	h["Age"] = []string{strconv.FormatInt(age, 10)}
+	age := ageOf(resp.Header) + time.Since(x.wire.sentAt())
+	x.noteUnchanged(h, time.Now().Add(-age))
+	return x.keptResponse(h, age)
+}
+
+// ageOf reads Age.
+func ageOf(h http.Header) time.Duration {
+	s, err := strconv.ParseInt(h.Get("Age"), 10, 64)
+	if err != nil || s < 0 {
+		return 0
+	}
+	return time.Duration(min(s, math.MaxInt32)) * time.Second
+}
+
+// keptResponse is the kept answer with these fields.
+func (x *exchange) keptResponse(h http.Header, age time.Duration) *http.Response {
+	kept := x.stored.kept
+	h["Age"] = []string{strconv.FormatInt(int64(max(age, 0)/time.Second), 10)}
 	h["Content-Length"] = []string{strconv.FormatInt(kept.head.length, 10)}
 	return &http.Response{StatusCode: http.StatusOK, Status: "200 OK", Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: h,
-		ContentLength: kept.head.length, Body: kept.reader(), Request: resp.Request}
+		ContentLength: kept.head.length, Body: kept.reader()}
 }
 
 // noteUnchanged keeps the new fields, and now and then that the page is to be asked for in full at its next visit. What
 // must no longer be kept goes; the open body is still read.
-func (x *exchange) noteUnchanged(h http.Header) {
+func (x *exchange) noteUnchanged(h http.Header, at time.Time) {
 	kept, s := x.stored.kept, x.g.answers
 	head := *kept.head
 	head.header = http.Header{}
@@ -107,7 +130,8 @@ func (x *exchange) noteUnchanged(h http.Header) {
 			head.header[k] = v
 		}
 	}
-	head.full = s.pickFull()
+	head.full, head.came = s.pickFull(), at
+	s.confirmed(kept.e, at)
 	vary, ok := storable(x.stored.sent, http.StatusOK, head.header)
 	if !ok || varyKey(vary, x.stored.sent) != head.key {
 		s.drop(kept.e)
@@ -145,7 +169,7 @@ func (x *exchange) keeper(resp *http.Response) *keeper {
 	s := x.g.answers
 	vary, ok := storable(x.stored.sent, resp.StatusCode, resp.Header)
 	if ok && len(resp.Trailer) == 0 && !eventStream(resp.Header) {
-		head := &answerHead{url: x.target, owner: x.owner(), vary: vary, key: varyKey(vary, x.stored.sent), came: time.Now(), header: http.Header{}}
+		head := &answerHead{url: x.target, owner: x.owner(), vary: vary, key: varyKey(vary, x.stored.sent), came: time.Now().Add(-ageOf(resp.Header)), header: http.Header{}}
 		for k, v := range resp.Header {
 			if !notKept(k) {
 				head.header[k] = v
@@ -171,6 +195,41 @@ func outdates(status int) bool {
 		return true
 	}
 	return status >= 200 && status < 400
+}
+
+// unchangedMargin is how far the clocks of a site and of the gate may be apart.
+const unchangedMargin = time.Minute
+
+// spare gives the kept answer without asking the site, where its sitemap says that the page has not changed since the site
+// last said that the answer holds. It takes no turn: nothing is sent. nil: the site is asked. RFC 9111 4.2.4 leaves that to
+// what was agreed otherwise; a sitemap's lastmod is the site's own word for when a page is worth fetching.
+func (x *exchange) spare(ctx context.Context) *http.Response {
+	s := x.g.answers
+	if s == nil || !s.lastmod || !x.plainGet() || !keeps(x.in.Header) || !takesUnasked(x.in.Header) {
+		return nil
+	}
+	changed, ok := x.g.list.ChangedBy(x.id.client.Name, x.url, x.verdict.Sitemaps)
+	if !ok || x.g.audit.Ready() != nil {
+		return nil
+	}
+	// What an answer varies by is compared with the fields as they would leave. Those that would be taken out first make
+	// a difference here, and then the site is asked.
+	sent := maps.Clone(x.in.Header)
+	x.sentUA = x.userAgent()
+	sent["User-Agent"] = []string{x.sentUA}
+	kept := s.find(x.target, x.owner(), sent)
+	if kept == nil {
+		return nil
+	}
+	held := s.heldAt(kept)
+	if kept.head.full || !held.After(changed.Add(unchangedMargin)) || !givesUnasked(kept.head.header) {
+		kept.close()
+		return nil
+	}
+	x.stored.kept, x.stored.reuse = kept, true
+	x.ev.Revalidation = audit.Spared
+	x.sending, x.cancel = context.WithCancelCause(ctx)
+	return x.keptResponse(maps.Clone(kept.head.header), time.Since(held))
 }
 
 // forgetChanged removes what is kept of a page that a request with an unsafe method has changed, and of those that its

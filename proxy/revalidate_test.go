@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -65,7 +66,7 @@ func (v *versioned) text() string { return fmt.Sprintf("version %d %s", v.versio
 func keeping(t testing.TB, every int, max int64) (*rig, rigOptions) {
 	t.Helper()
 	r := newRig(t)
-	s, err := OpenAnswers(filepath.Join(r.dir, "answers"), AnswersConfig{MaxSize: max, FullEvery: every}, testLog(t))
+	s, err := OpenAnswers(filepath.Join(r.dir, "answers"), AnswersConfig{MaxSize: max, FullEvery: every, Lastmod: true}, testLog(t))
 	must(t, err)
 	return r, rigOptions{answers: s}
 }
@@ -597,4 +598,83 @@ func TestManyAtOnce(t *testing.T) {
 	wg.Wait()
 	r.noTurnsLeft()
 	r.until("the store to be within its size", func() bool { _, size := r.gate.Answers().Size(); return size <= 1<<20 })
+}
+
+// TestSpared: what a sitemap that robots.txt names says has not changed comes from the store without the site being asked;
+// whatever is not certain is asked.
+func TestSpared(t *testing.T) {
+	var o *origin
+	day := func(ago time.Duration) string { return time.Now().Add(-ago).UTC().Format(time.RFC3339) }
+	asked := func(path string) (n int) {
+		for _, r := range o.requests() {
+			if r.URL.Path == path {
+				n++
+			}
+		}
+		return n
+	}
+	r, opt := keeping(t, 0, 64<<20)
+	v := &versioned{body: strings.Repeat("s", 50_000)}
+	list := [][2]string{{"/old", day(48 * time.Hour)}, {"/vary", day(48 * time.Hour)}, {"/now", day(0)}, {"/today", time.Now().UTC().Format(time.DateOnly)}, {"/must", day(48 * time.Hour)}, {"/aged", day(48 * time.Hour)}}
+	o = r.origin("site.test", true, "Sitemap: /map.xml\nUser-agent: *\nDisallow: /no/\n", func(w http.ResponseWriter, req *http.Request) {
+		switch req.URL.Path {
+		case "/map.xml":
+			w.Header().Set("Content-Type", "text/xml")
+			_, _ = io.WriteString(w, "<urlset>")
+			for _, e := range list {
+				fmt.Fprintf(w, "<url><loc>%s</loc><lastmod>%s</lastmod></url>", o.url("https", e[0]), e[1])
+			}
+			_, _ = io.WriteString(w, "</urlset>")
+			return
+		case "/must":
+			w.Header().Set("Cache-Control", "max-age=60, must-revalidate")
+		case "/vary":
+			w.Header().Set("Vary", "User-Agent, Accept-Language")
+		case "/aged":
+			w.Header().Set("Age", "200000")
+		}
+		v.ServeHTTP(w, req)
+	})
+	r.start(opt)
+	c := r.client(true)
+	paths := []string{"/old", "/vary", "/now", "/today", "/must", "/aged", "/unlisted"}
+	for _, p := range paths {
+		if resp, _ := r.get(c, o.url("https", p)); stored(resp) != "" {
+			t.Errorf("%s: new, and %q", p, stored(resp))
+		}
+	}
+	r.until("the sitemap to be read", func() bool {
+		u, err := url.Parse(o.url("https", "/old"))
+		must(t, err)
+		_, ok := r.gate.list.ChangedBy("default", u, []string{"/map.xml"})
+		return ok
+	})
+	r.noTurnsLeft()
+	want := map[string]string{"/old": "lastmod", "/vary": "lastmod"}
+	for _, p := range paths {
+		before := asked(p)
+		resp, body := r.get(c, o.url("https", p))
+		w := want[p]
+		if w == "" {
+			w = "unchanged"
+		}
+		if resp.StatusCode != 200 || body != v.text() || stored(resp) != w || (asked(p) > before) != (w == "unchanged") {
+			t.Errorf("%s: %d %q, asked %d times", p, resp.StatusCode, stored(resp), asked(p)-before)
+		}
+		ev := r.eventOf(resp.Header.Get("Crawlgate-Request-Id"))
+		if w == "lastmod" && (ev.Sent || ev.Status != 0 || ev.Answered != 200 || ev.BytesStored != int64(len(body)) || ev.Revalidation != audit.Spared || ev.Decision != "forwarded" || resp.Header.Get("Age") == "") {
+			t.Errorf("%s: %+v", p, ev)
+		}
+	}
+	r.noTurnsLeft()
+	for _, fields := range [][]string{{"Cache-Control", "no-cache"}, {"Cache-Control", "max-age=5"}, {"Pragma", "no-cache"}, {"If-None-Match", `"other"`}, {"Cookie", "a=b"}, {"Range", "bytes=0-1"}} {
+		before := asked("/old")
+		if resp, _ := r.get(c, o.url("https", "/old"), fields...); stored(resp) == "lastmod" || asked("/old") == before {
+			t.Errorf("%v: %q", fields, stored(resp))
+		}
+	}
+	if resp, _ := r.get(c, o.url("https", "/vary"), "Accept-Language", "de"); stored(resp) != "" {
+		t.Errorf("another language: %q", stored(resp))
+	}
+	r.noTurnsLeft()
 }

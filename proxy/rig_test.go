@@ -296,7 +296,7 @@ func (r *rig) start(o rigOptions) *rig {
 	})
 	r.ca, err = OpenCA(filepath.Join(r.dir, "ca"))
 	must(t, err)
-	list, err := allowlist.New(allowlist.Config{Clients: append([]allowlist.ClientConfig{{Name: "default", Open: true}}, o.clients...)}, nil, log)
+	list, err := allowlist.New(allowlist.Config{Clients: append([]allowlist.ClientConfig{{Name: "default", Open: true}}, o.clients...)}, r, log)
 	must(t, err)
 	r.ledger, err = allowlist.NewLedger(nil, log)
 	must(t, err)
@@ -346,6 +346,11 @@ func (r *rig) start(o rigOptions) *rig {
 		_ = r.audit.Close()
 	})
 	return r
+}
+
+// FetchSitemap has the gate read sitemaps, as in the program.
+func (r *rig) FetchSitemap(ctx context.Context, q allowlist.SitemapRequest) (*allowlist.SitemapResponse, error) {
+	return r.gate.FetchSitemap(ctx, q)
 }
 
 // testRules is the profile most tests want: no gap, so that nothing waits unless the test says so.

@@ -165,6 +165,15 @@ func (x *exchange) send(out *http.Request) (*http.Response, *refusal) {
 	return resp, nil
 }
 
+// give is step 9, for an answer of the site or a kept one.
+func (x *exchange) give(answer *http.Response) *http.Response {
+	answer, no := x.admit(answer)
+	if no != nil {
+		return x.refuseLater(no)
+	}
+	return answer
+}
+
 // admit is step 9: what the answer's head says is noted and cleaned, and its body wrapped.
 func (x *exchange) admit(resp *http.Response) (*http.Response, *refusal) {
 	ev, h := x.ev, resp.Header

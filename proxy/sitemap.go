@@ -22,6 +22,9 @@ type ownFetch struct {
 func (g *Gate) FetchSitemap(ctx context.Context, r allowlist.SitemapRequest) (*allowlist.SitemapResponse, error) {
 	rules := g.rules()
 	c := rules.byName[r.Client]
+	if c == nil && len(rules.Clients) == 0 && r.Client == rules.open.Name {
+		c = rules.open
+	}
 	if c == nil {
 		return nil, fmt.Errorf("client %s is not configured", r.Client)
 	}

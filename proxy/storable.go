@@ -12,9 +12,9 @@ import (
 // What may be kept of an answer, and for which requests (RFC 9111 3). Whatever cannot be read for certain is not kept.
 
 // directives are those members of Cache-Control (RFC 9111 5.2) that decide here. Freshness is none of them: what is
-// kept is never given out on its own word.
+// kept is never given out because it is young.
 type directives struct {
-	noStore, private, public, mustRevalidate, sharedAge bool
+	noStore, noCache, private, public, mustRevalidate, proxyRevalidate, sharedAge, maxAge, zeroAge, minFresh bool
 }
 
 // cacheControl reads Cache-Control. It is strict: a field that is not a list of directives is reported as not ok, and
@@ -30,8 +30,9 @@ func cacheControl(values []string) (d directives, ok bool) {
 			if name == "" {
 				return d, false
 			}
+			value := ""
 			if strings.HasPrefix(rest, "=") {
-				if rest, ok = cutValue(rest[1:]); !ok {
+				if value, rest, ok = cutValue(rest[1:]); !ok {
 					return d, false
 				}
 			}
@@ -48,6 +49,14 @@ func cacheControl(values []string) (d directives, ok bool) {
 				d.public = true
 			case "must-revalidate":
 				d.mustRevalidate = true
+			case "proxy-revalidate":
+				d.proxyRevalidate = true
+			case "no-cache":
+				d.noCache = true
+			case "max-age":
+				d.maxAge, d.zeroAge = true, d.zeroAge || strings.Trim(value, "0") == ""
+			case "min-fresh":
+				d.minFresh = true
 			case "s-maxage":
 				d.sharedAge = true
 			}
@@ -72,20 +81,20 @@ func tokenByte(c byte) bool {
 }
 
 // cutValue takes a token or a quoted string (RFC 9110 5.6.4) off the front.
-func cutValue(s string) (rest string, ok bool) {
+func cutValue(s string) (value, rest string, ok bool) {
 	if !strings.HasPrefix(s, `"`) {
-		value, rest := cutToken(s)
-		return rest, value != ""
+		value, rest = cutToken(s)
+		return value, rest, value != ""
 	}
 	for n := 1; n < len(s); n++ {
 		switch s[n] {
 		case '\\':
 			n++
 		case '"':
-			return s[n+1:], true
+			return s[1:n], s[n+1:], true
 		}
 	}
-	return "", false
+	return "", "", false
 }
 
 // maxVary bounds the fields that an answer may name.
@@ -140,19 +149,30 @@ func varyKey(names []string, request http.Header) (key [8]byte) {
 	return [8]byte(sum[:8])
 }
 
-// keeps tells whether a request is one whose answer may be kept, and which a kept answer may serve. A cookie makes it
+// keeps tells whether a plain GET, by its fields, is one whose answer may be kept, and which a kept answer may serve. A cookie makes it
 // one person's; a fetcher that says no-store wants no copy (RFC 9111 5.2.1.5); a part of an answer is no answer.
-func keeps(r *http.Request) bool {
-	if r.Method != http.MethodGet || r.Body != nil {
-		return false
-	}
+func keeps(h http.Header) bool {
 	for _, name := range [...]string{"Cookie", "Range", "If-Range", "If-Match", "If-Unmodified-Since", "Upgrade"} {
-		if _, there := r.Header[name]; there {
+		if _, there := h[name]; there {
 			return false
 		}
 	}
-	d, ok := cacheControl(r.Header["Cache-Control"])
+	d, ok := cacheControl(h["Cache-Control"])
 	return ok && !d.noStore
+}
+
+// takesUnasked tells whether a fetcher takes a kept answer without the site being asked: not one that says how fresh it
+// must be (RFC 9111 5.2.1, 5.4), nor one whose right to the page only the site knows.
+func takesUnasked(h http.Header) bool {
+	d, ok := cacheControl(h["Cache-Control"])
+	return ok && !d.noCache && !d.maxAge && !d.minFresh && h["Pragma"] == nil && h["Authorization"] == nil && !asksItself(h)
+}
+
+// givesUnasked tells whether a kept answer may be given without the site being asked, on the word of its sitemap: not one
+// whose site wants to be asked each time, or once it is stale (RFC 9111 4.2.4).
+func givesUnasked(h http.Header) bool {
+	d, ok := cacheControl(h["Cache-Control"])
+	return ok && !d.noCache && !d.mustRevalidate && !d.proxyRevalidate && !d.sharedAge && !d.zeroAge
 }
 
 // asksItself tells whether the fetcher made the request conditional.

@@ -2,7 +2,11 @@ package main
 
 import (
 	"fmt"
+	"io"
+	"maps"
 	"net/http"
+	"net/http/httptest"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -207,5 +211,84 @@ func checkGone(s *stage) error {
 		s.badly("sites resume: %+v", r)
 	}
 	s.fetched("/gone, lifted", s.get("x", o.url("/gone")), 410)
+	return s.done()
+}
+
+// withoutDates makes a sitemap without dates of one that has some.
+func withoutDates(h http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		rec := httptest.NewRecorder()
+		h(rec, r)
+		maps.Copy(w.Header(), rec.Header())
+		w.WriteHeader(rec.Code)
+		_, _ = io.WriteString(w, regexp.MustCompile(`<lastmod>[^<]*</lastmod>`).ReplaceAllString(rec.Body.String(), ""))
+	}
+}
+
+// UN-12: the sitemap that robots.txt names is read, once, and what it says has not changed is not asked for again.
+func checkSitemapDates(s *stage) error {
+	var whole atomic.Int64
+	var o *origin
+	two := time.Now().Add(-48 * time.Hour).UTC().Format(time.RFC3339)
+	dates := map[string]string{"/probe": two, "/old": two, "/changed": time.Now().UTC().Format(time.RFC3339), "/today": time.Now().UTC().Format(time.DateOnly)}
+	o = s.site(tlsH2, "", func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/sitemap.xml" {
+			unchanging(`"1"`, longUnchanged, r.URL.Path, &whole)(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "text/xml")
+		_, _ = io.WriteString(w, "<urlset>")
+		for path, date := range dates {
+			fmt.Fprintf(w, "<url><loc>%s</loc><lastmod>%s</lastmod></url>", o.url(path), date)
+		}
+		_, _ = io.WriteString(w, "</urlset>")
+	}, "dated.test")
+	o.robots = "User-agent: *\nAllow: /\nSitemap: " + o.url("/sitemap.xml") + "\n"
+	s.client("x", "crawl")
+	s.start(quickly)
+	list := []string{"/probe", "/old", "/changed", "/today", "/unlisted"}
+	for _, path := range list {
+		s.fetched(path, s.get("x", o.url(path)), 200)
+	}
+	read := false
+	for end := time.Now().Add(8 * time.Second); !read && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		read = s.get("x", o.url("/probe")).header.Get("Crawlgate-Stored") == "lastmod"
+	}
+	if n := asked(o, "/sitemap.xml"); n != 1 {
+		s.badly("/sitemap.xml was asked for %d times", n)
+	}
+	if !read {
+		s.badly("the copy of /probe was never given")
+		return s.done()
+	}
+	for _, path := range list[1:] {
+		before := asked(o, path)
+		r := s.get("x", o.url(path))
+		s.fetched(path, r, 200)
+		want, times := "unchanged", 1
+		if path == "/old" {
+			want, times = "lastmod", 0
+		}
+		if got := r.header.Get("Crawlgate-Stored"); got != want || asked(o, path)-before != times || !strings.Contains(r.body, path) {
+			s.badly("%s, again: %s with %q, asked for %d times more", path, r, got, asked(o, path)-before)
+		}
+	}
+	// A fetcher that wants the page itself gets it.
+	before := asked(o, "/old")
+	if r := s.get("x", o.url("/old"), "Cache-Control", "no-cache"); r.header.Get("Crawlgate-Stored") != "unchanged" || asked(o, "/old") != before+1 {
+		s.badly("/old with no-cache: %s", r)
+	}
+	var last whyAnswer
+	within(s.t, 10*time.Second, "the events of /old", func() bool {
+		last = s.whyOf(o.url("/old"))
+		return len(last.Outcomes) == 3
+	})
+	if w := last.Outcomes[1]; w.State != whyAnswered || w.Revalidation != "lastmod" || w.Status != 0 {
+		s.badly("why says %+v", w)
+	}
+	s.named("UnlobBot/1.0 (+https://www.unlob.com/crawler)", o)
+	if r := s.command("audit", "prove"); r.code != 0 {
+		s.badly("audit prove: %+v", r)
+	}
 	return s.done()
 }

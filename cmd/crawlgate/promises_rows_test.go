@@ -210,7 +210,9 @@ var unlob = []promise{
 			{name: "the page says nothing", site: func(o *origin, _ string) { o.handle = nil }, says: "the fetcher was told"},
 			{name: "another token", config: "agents: [{name: unlob, product_token: crawler}]\n", says: `/ours: the fetcher was told ""`}}},
 	{id: "UN-12", text: "`Sitemap:` lines are read; `lastmod` spares refetching what has not changed",
-		where: "sitemap reader, revalidation", later: "stored answers and conditional requests are not built"},
+		where: "`allowlist.ChangedBy`, `proxy.Answers` (`revalidate.lastmod`)", check: checkSitemapDates, wrong: []mutation{
+			{name: "dates do not count", config: "revalidate: {lastmod: false}\n", says: "/sitemap.xml was asked for 0 times"},
+			{name: "everything has just changed", site: func(o *origin, _ string) { o.handle = withoutDates(o.handle) }, says: "the copy of /probe was never given"}}},
 	{id: "UN-13", text: "Longest match, `*`, `$`, Crawl-delay; a block takes effect at the next read of robots.txt, 24 h at most",
 		where: "`policy.Check`, `policy.Ruleset.Group`, `pacing.Acquire`", check: checkUnlobRules, wrong: []mutation{
 			{name: "only an hour passed", other: true, says: "a day later: not refused"},

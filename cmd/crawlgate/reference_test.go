@@ -73,7 +73,7 @@ func reference(t *testing.T) []byte {
 		{"Crawlgate-Reason", "answers of crawlgate itself", "the reason code"},
 		{"Crawlgate-Waited", "answers of sites", "seconds waited for the turn, where it waited"},
 		{"Crawlgate-Indexing", "answers of sites", "`noindex`, `nofollow` as the page asks; what its meta tags say later than the head comes as a trailer to fetchers that send `TE: trailers` (over HTTP/1.1 the page is then chunked)"},
-		{"Crawlgate-Stored", "answers from the store", "`unchanged`: the site was asked and said 304, and this is the answer it sent before, with the fields of the 304 (`revalidate`)"},
+		{"Crawlgate-Stored", "answers from the store", "`unchanged`: the site was asked and said 304, and this is the answer it sent before, with the fields of the 304 (`revalidate`); `lastmod`: by its sitemap it has not changed since, and the site was not asked (`revalidate.lastmod`)"},
 		{"Age", "answers from the store", "seconds, RFC 9111 5.1"},
 		{"Proxy-Status", "answers of crawlgate itself", "RFC 9209: `crawlgate; error=...; details=\"CODE: ...\"`"},
 		{"Retry-After", "answers of crawlgate itself", "where waiting helps"},

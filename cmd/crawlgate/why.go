@@ -35,8 +35,10 @@ type whyOutcome struct {
 	Location string    `json:"location,omitempty"`
 	Indexing string    `json:"indexing,omitempty"`
 	RetryS   int64     `json:"retry_after_s,omitempty"`
-	ID       string    `json:"request_id"`
-	Seq      uint64    `json:"seq"`
+	// Revalidation says what the store of answers had to do with it.
+	Revalidation string `json:"revalidation,omitempty"`
+	ID           string `json:"request_id"`
+	Seq          uint64 `json:"seq"`
 }
 
 // whyAnswer is what `why` says of one URL.
@@ -215,6 +217,7 @@ func outcomeOf(e *audit.Event) whyOutcome {
 			o.State = whyRefused
 		}
 	default:
+		o.Revalidation = e.Revalidation
 		switch s := e.Status; {
 		case s == 404 || s == 410:
 			o.State = whyGone
@@ -240,6 +243,9 @@ func whyText(o whyOutcome) string {
 	p := audit.Printable
 	switch o.State {
 	case whyAnswered:
+		if o.Revalidation == audit.Spared {
+			return "not changed, by the site's sitemap: the kept page was given, the site was not asked"
+		}
 		if o.Indexing != "" {
 			return fmt.Sprintf("the site answered %d, and asks for %s", o.Status, p(o.Indexing, 100))
 		}

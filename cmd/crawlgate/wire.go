@@ -163,7 +163,7 @@ func openAnswers(cfg *configs.Config, log *slog.Logger) (*proxy.Answers, error) 
 	if !cfg.Revalidate.Enabled {
 		return nil, nil
 	}
-	return proxy.OpenAnswers(filepath.Join(cfg.StateDir, "answers"), proxy.AnswersConfig{MaxSize: cfg.Revalidate.MaxSize, FullEvery: cfg.Revalidate.FullEvery}, log)
+	return proxy.OpenAnswers(filepath.Join(cfg.StateDir, "answers"), proxy.AnswersConfig{MaxSize: cfg.Revalidate.MaxSize, FullEvery: cfg.Revalidate.FullEvery, Lastmod: cfg.Revalidate.Lastmod}, log)
 }
 
 // openLists opens the allowlist, and has the pacer hear of the ledger's changes.
