@@ -23,17 +23,29 @@ type keptAnswer struct {
 // verifyBefore is how large a body is read through before the site is asked; a larger one is checked as it passes.
 const verifyBefore = 1 << 20
 
-var errAnswerDamaged = errors.New("a kept answer is damaged")
+var (
+	errAnswerDamaged = errors.New("a kept answer is damaged")
+	errOtherAnswer   = errors.New("a kept answer to another request")
+)
 
-// open opens an entry's files and checks them.
-func (s *Answers) open(e *answerEntry) (*keptAnswer, error) {
+// readHead reads an entry's head.
+func (s *Answers) readHead(e *answerEntry) (*answerHead, error) {
 	head, err := readBounded(s.path(e, ".head"), maxAnswerHead)
 	if err != nil {
 		return nil, err
 	}
+	return parseAnswerHead(head)
+}
+
+// open opens an entry's files, if its head matches, and checks them.
+func (s *Answers) open(e *answerEntry, matches func(*answerHead) bool) (*keptAnswer, error) {
 	a := &keptAnswer{s: s, e: e}
-	if a.head, err = parseAnswerHead(head); err != nil {
+	var err error
+	if a.head, err = s.readHead(e); err != nil {
 		return nil, err
+	}
+	if !matches(a.head) {
+		return nil, errOtherAnswer
 	}
 	if a.body, err = os.Open(s.path(e, ".body")); err != nil {
 		return nil, err

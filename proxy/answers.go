@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -345,22 +346,46 @@ func (s *Answers) heldAt(a *keptAnswer) time.Time {
 
 // find gives what is kept of a URL for a request that leaves, with its body open and, unless it is large, read through
 // once: a copy that is damaged makes an unconditional request and not a broken answer. nil: there is none.
-func (s *Answers) find(url, owner string, request http.Header) *keptAnswer {
-	for _, e := range s.candidates(url, owner) {
-		a, err := s.open(e)
+func (s *Answers) find(target, owner string, request http.Header) *keptAnswer {
+	matches := func(h *answerHead) bool {
+		return h.url == target && h.owner == owner && h.key == varyKey(h.vary, request)
+	}
+	for _, e := range s.candidates(target, owner) {
+		a, err := s.open(e, matches)
 		switch {
-		case errors.Is(err, fs.ErrNotExist) && s.replaced(e):
+		case errors.Is(err, errOtherAnswer) || errors.Is(err, fs.ErrNotExist) && s.replaced(e):
 		case err != nil:
 			s.fault("kept answer not usable", err)
 			s.drop(e)
-		case a.head.url == url && a.head.owner == owner && a.head.key == varyKey(a.head.vary, request):
+		default:
 			s.touch(e)
 			return a
-		default:
-			a.close()
 		}
 	}
 	return nil
+}
+
+// ForgetHosts removes all that is kept of hosts, by their names: their owners asked for it. It reads every head, since
+// files are not named by host.
+func (s *Answers) ForgetHosts(covers func(host string) bool) {
+	s.mu.Lock()
+	all := make([]*answerEntry, 0, s.recent.Len())
+	for _, list := range s.byURL {
+		all = append(all, list...)
+	}
+	s.mu.Unlock()
+	var gone []*answerEntry
+	for _, e := range all {
+		head, err := s.readHead(e)
+		if err != nil { // of whatever host: it is no answer any more
+			gone = append(gone, e)
+			continue
+		}
+		if u, err := url.Parse(head.url); err != nil || covers(strings.TrimSuffix(u.Host, ":"+u.Port())) {
+			gone = append(gone, e)
+		}
+	}
+	s.drop(gone...)
 }
 
 // replaced tells whether an entry was taken out.

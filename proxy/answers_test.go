@@ -158,6 +158,26 @@ func TestAnswersBound(t *testing.T) {
 	}
 }
 
+func TestAnswersOfStoppedHosts(t *testing.T) {
+	dir := t.TempDir()
+	s := openAnswers(t, dir, 1<<20)
+	for _, u := range []string{"https://a.test/1", "http://a.test:8080/2", "https://www.a.test/", "https://b.test/"} {
+		s.put(u, "x", http.Header{"Etag": {`"1"`}})
+	}
+	s.ForgetHosts(func(host string) bool { return host == "a.test" || strings.HasSuffix(host, ".a.test") })
+	if n, _ := s.Size(); n != 1 {
+		t.Errorf("%d are kept", n)
+	}
+	if _, ok := s.body(t, "https://b.test/"); !ok {
+		t.Error("another host's is gone")
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "??", "*"))
+	must(t, err)
+	if len(files) != 2 {
+		t.Errorf("%d files", len(files))
+	}
+}
+
 func TestAnswersVariantsAreBounded(t *testing.T) {
 	s := openAnswers(t, t.TempDir(), 1<<20)
 	for n := range 3 * maxVariants {

@@ -222,7 +222,7 @@ func (x *exchange) spare(ctx context.Context) *http.Response {
 		return nil
 	}
 	held := s.heldAt(kept)
-	if kept.head.full || !held.After(changed.Add(unchangedMargin)) || !givesUnasked(kept.head.header) {
+	if kept.head.full || !held.After(changed.Add(unchangedMargin)) || time.Until(held) > unchangedMargin || !givesUnasked(kept.head.header) {
 		kept.close()
 		return nil
 	}

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -122,6 +123,20 @@ func checkFromStore(s *stage) error {
 	}
 	if r := s.command("audit", "prove"); r.code != 0 {
 		s.badly("audit prove: %+v", r)
+	}
+	// A site whose owner wants to be left alone is not kept either.
+	kept := func() int {
+		files, err := filepath.Glob(filepath.Join(s.g.state, "answers", "??", "*"))
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		return len(files)
+	}
+	if n := kept(); n != 2 {
+		s.badly("%d files are kept", n)
+	}
+	if r := s.command("sites", "stop", "page.test"); r.code != 0 || kept() != 0 {
+		s.badly("sites stop: %+v, %d files are kept", r, kept())
 	}
 	return s.done()
 }

@@ -153,6 +153,13 @@ func openInstance(cfg *configs.Config, src *configs.Sources, log *slog.Logger) (
 		return nil, err
 	}
 	i.closers = append(i.closers, i.gate.Policy().Close)
+	if answers != nil {
+		i.ledger.OnChange(func(c allowlist.Change) {
+			if c.After != nil && c.After.Action == allowlist.ActionStop {
+				answers.ForgetHosts(c.After.Covers)
+			}
+		})
+	}
 	late.gate.Store(i.gate)
 	return i, nil
 }
