@@ -252,10 +252,9 @@ func (b *pageBuilder) statuses(a configs.Agent) Section {
 			break
 		}
 	}
-	s.Blocks = []Block{{Table: &Table{Head: []string{"answer", "what we do"}, Rows: append(b.unchanged(), []Row{
+	s.Blocks = []Block{{Table: &Table{Head: []string{"answer", "what we do"}, Rows: append(append(b.unchanged(), b.gone(a)...), []Row{
 		{"status.redirect", []string{"301, 302, 303, 307, 308", "followed, at most " + strconv.Itoa(redirects) + " in a row; each is judged like any request"}},
 		{"status.refused", []string{"401, 403, 451", "taken as it is; never tried under another name or address"}},
-		gone(b.c, a),
 		{"status.throttle", []string{"429, 503", fmt.Sprintf("the host is left alone as long as Retry-After says, and at least %s, doubled each time up to %s; repeated ones slow us down for longer", words(pc.Backoff.Base), words(pc.Backoff.Cap))}},
 		{"status.retries", []string{"429, 503 for the same page", fmt.Sprintf("tried again %d times at that pace, then left for %s", pc.Pages.Retries, words(pc.Pages.Round))}},
 		{"status.failure", []string{"other 5xx, no answer", "left alone likewise; repeated failures make us rarer, never denser"}},
@@ -264,13 +263,12 @@ func (b *pageBuilder) statuses(a configs.Agent) Section {
 	return s
 }
 
-// gone tells what a page that is not there means.
-func gone(c *configs.Config, a configs.Agent) Row {
-	final := !slices.ContainsFunc(c.Profiles, func(p configs.Profile) bool { return p.Agent == a.Name && p.On410 != configs.On410Final })
-	if final {
-		return Row{"status.gone", []string{"404, 410", "the page is gone; one that answered 410 is never asked for again"}}
+// gone tells that a 410 is final, where it is.
+func (b *pageBuilder) gone(a configs.Agent) []Row {
+	if slices.ContainsFunc(b.c.Profiles, func(p configs.Profile) bool { return p.Agent == a.Name && p.On410 != configs.On410Final }) {
+		return nil
 	}
-	return Row{"status.gone", []string{"404, 410", "the page is gone"}}
+	return []Row{{"status.gone", []string{"404, 410", "the page is gone; one that answered 410 is never asked for again"}}}
 }
 
 // unchanged tells how a page is asked for again.
