@@ -92,6 +92,10 @@ func (c *h1Conn) serve() {
 		if !c.state.CompareAndSwap(h1Active, h1Idle) {
 			return
 		}
+		// A shutdown that began since handle looked has passed this connection by: it was active then.
+		if c.g.drain.draining() {
+			return
+		}
 	}
 }
 
