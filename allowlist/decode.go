@@ -17,13 +17,15 @@ var errTooLarge = errors.New("larger than the limit")
 
 // zstdReaders are kept for the next body: a decoder's tables and window are a few megabytes. They hold no goroutine. The
 // window is that of RFC 9659.
-var zstdReaders = sync.Pool{New: func() any {
+var zstdReaders = sync.Pool{New: newZstdReader}
+
+func newZstdReader() any {
 	z, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(8<<20))
 	if err != nil {
 		panic(err) // only wrong options
 	}
 	return z
-}}
+}
 
 // decoded reads a body through its Content-Encoding (RFC 9110 section 8.4). It starts no goroutine. An unknown coding
 // is an error. close frees the decoders, not r.
