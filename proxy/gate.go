@@ -231,8 +231,10 @@ func (g *Gate) Minted() int64 {
 func (g *Gate) Shutdown(ctx context.Context) error {
 	g.drain.stop()
 	err := g.outer.Shutdown(ctx)
-	for _, shutdown := range []func(context.Context) error{g.h1.shutdown, g.inner2Srv.Shutdown} {
-		if ierr := shutdown(ctx); err == nil {
+	h2 := make(chan error, 1)
+	go func() { h2 <- g.inner2Srv.Shutdown(ctx) }() // at the same time: its fetchers are told at once
+	for _, ierr := range []error{g.h1.shutdown(ctx), <-h2} {
+		if err == nil {
 			err = ierr
 		}
 	}

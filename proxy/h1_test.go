@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -179,6 +180,60 @@ func TestH1Shutdown(t *testing.T) {
 	if resp.StatusCode != 200 || b != "hello" || !resp.Close {
 		t.Errorf("the one under way: %d %q %v", resp.StatusCode, b, resp.Header)
 	}
+	must(t, <-done)
+}
+
+// A WebSocket is waited for last: meanwhile tunnels of either protocol end as they fall idle, and nothing is reported as
+// overdue.
+func TestH1ShutdownBesideAWebSocket(t *testing.T) {
+	r := newRig(t)
+	asked, release := make(chan struct{}, 1), make(chan struct{})
+	o := r.rawTLS("ws.test", []string{"http/1.1"}, func(c *tls.Conn) {
+		if _, err := readHead(bufio.NewReader(c)); err == nil {
+			_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+			_, _ = io.Copy(c, c)
+		}
+	})
+	slow := r.originOf("slow.test", []string{"http/1.1"}, "", func(w http.ResponseWriter, req *http.Request) {
+		asked <- struct{}{}
+		<-release
+		hello(w, req)
+	})
+	r.start(rigOptions{rules: ignoring})
+	ws := r.rawConn(o, true)
+	fmt.Fprintf(ws, upgradeHead, o.hostport())
+	wsr := bufio.NewReader(ws)
+	if head, err := readHead(wsr); err != nil || !strings.HasPrefix(head, "HTTP/1.1 101 ") {
+		t.Fatalf("%q %v", head, err)
+	}
+	got := make(chan string, 1)
+	go func() {
+		_, b := r.get(r.client(true), slow.url("https", "/"))
+		got <- b
+	}()
+	<-asked
+	done := make(chan error, 1)
+	go func() { done <- r.gate.Shutdown(context.Background()) }()
+	<-r.gate.drain.stopped.Done()
+	close(release)
+	if b := <-got; b != "hello" {
+		t.Errorf("over HTTP/2: %q", b)
+	}
+	r.until("all tunnels but the WebSocket's to end", func() bool { return r.gate.Tunnels() == 1 })
+	select {
+	case err := <-done:
+		t.Fatalf("it did not wait for the WebSocket: %v", err)
+	default:
+	}
+	if _, err := io.WriteString(ws, "still"); err != nil {
+		t.Error(err)
+	}
+	if b := make([]byte, 5); true {
+		if _, err := io.ReadFull(wsr, b); err != nil || string(b) != "still" {
+			t.Errorf("%q %v", b, err)
+		}
+	}
+	ws.Close()
 	must(t, <-done)
 }
 

@@ -298,9 +298,14 @@ func (s *h1Conns) add(c *h1Conn) bool {
 	return true
 }
 
+// remove takes out a connection that has ended, or that is no longer served here (a WebSocket, which the drain waits for
+// last).
 func (s *h1Conns) remove(c *h1Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if _, there := s.all[c]; !there {
+		return
+	}
 	delete(s.all, c)
 	if s.closed && len(s.all) == 0 {
 		close(s.empty)

@@ -227,6 +227,7 @@ func (w *h1Response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	}
 	w.c.in.unwatch()
 	w.hijacked = true
+	w.c.g.h1.remove(w.c)
 	br := w.c.br
 	w.c.br = nil
 	if w.c.in.has {
