@@ -24,6 +24,23 @@ func h1Answer(t *testing.T, br *bufio.Reader, method string) (*http.Response, st
 	return resp, string(b)
 }
 
+// untilWatched waits until a connection is read ahead, to see whether its fetcher leaves.
+func (r *rig) untilWatched() {
+	r.until("a connection to be watched", func() bool {
+		r.gate.h1.mu.Lock()
+		defer r.gate.h1.mu.Unlock()
+		for c := range r.gate.h1.all {
+			c.in.mu.Lock()
+			ahead := c.in.ahead
+			c.in.mu.Unlock()
+			if ahead {
+				return true
+			}
+		}
+		return false
+	})
+}
+
 // Requests that come at once, and one that comes while another is served (and is read ahead), are answered in their order.
 func TestH1OneAfterTheOther(t *testing.T) {
 	r := newRig(t)
@@ -44,7 +61,7 @@ func TestH1OneAfterTheOther(t *testing.T) {
 	_, err := io.WriteString(c, get("/a")+get("/b")+get("/slow"))
 	must(t, err)
 	<-asked
-	time.Sleep(3 * goneAfter) // now the connection is watched
+	r.untilWatched()
 	for _, path := range []string{"/c", "/d"} {
 		_, err = io.WriteString(c, get(path))
 		must(t, err)
@@ -60,9 +77,11 @@ func TestH1OneAfterTheOther(t *testing.T) {
 // A body follows its head after the connection was watched for another request.
 func TestH1BodyAfterAWatch(t *testing.T) {
 	r := newRig(t)
+	asked := make(chan struct{}, 32)
 	o := r.originOf("h1body.test", []string{"http/1.1"}, "", func(w http.ResponseWriter, req *http.Request) {
+		asked <- struct{}{}
 		b, _ := io.ReadAll(req.Body)
-		time.Sleep(2 * goneAfter)
+		r.untilWatched()
 		_, _ = w.Write(b)
 	})
 	r.start(rigOptions{rules: func(ru *Rules) {
@@ -75,9 +94,14 @@ func TestH1BodyAfterAWatch(t *testing.T) {
 		body := strings.Repeat(string(rune('a'+n)), 1+n*977)
 		_, err := fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\n\r\n", o.hostport(), len(body))
 		must(t, err)
-		time.Sleep(time.Duration(n%3) * goneAfter)
+		if n%2 == 0 {
+			<-asked // the body comes when the site has the head
+		}
 		_, err = io.WriteString(c, body)
 		must(t, err)
+		if n%2 == 1 {
+			<-asked
+		}
 		if resp, b := h1Answer(t, br, "POST"); resp.StatusCode != 200 || b != body {
 			t.Fatalf("%d: %d, %d bytes of %d", n, resp.StatusCode, len(b), len(body))
 		}
