@@ -21,7 +21,7 @@ func newAddressCmd(a *app) *cobra.Command {
 		Use:     "address",
 		Short:   "ask which addresses may be reached",
 		Example: "  crawlgate address test 10.0.0.1\n  crawlgate address test wiki.example.net --answers 93.184.215.14,10.1.2.3",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newAddressTestCmd(a))

@@ -83,7 +83,7 @@ func newAuditCmd(a *app, extra ...*cobra.Command) *cobra.Command {
 		Short:   "read and verify the log of decisions",
 		Long:    "Reads and verifies the gate's own log: one JSON line for each decision, in a hash chain.",
 		Example: "  crawlgate audit verify\n  crawlgate audit query --reason robots-disallow --since 24h",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newAuditVerifyCmd(a), newAuditHeadCmd(a), newAuditTailCmd(a), newAuditQueryCmd(a), newAuditExportCmd(a))
@@ -281,7 +281,7 @@ func newAuditHeadCmd(a *app) *cobra.Command {
 		Short:   "print the hash of the last event",
 		Long:    "Prints the hash, number and time of the last event. Kept on another machine, the hash proves later that nothing was cut off.",
 		Example: "  crawlgate audit head\n  crawlgate audit head | ssh backup 'cat >> gate-heads'",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			if err := place.find(a); err != nil {
 				return err

@@ -24,7 +24,7 @@ func newAuditTailCmd(a *app) *cobra.Command {
 		Use:     "tail",
 		Short:   "print the newest events",
 		Example: "  crawlgate audit tail --limit 50\n  crawlgate audit tail --follow --decision refused",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			q, err := filter.query()
 			if err != nil {
@@ -69,7 +69,7 @@ func newAuditQueryCmd(a *app) *cobra.Command {
 		Short:   "find events",
 		Long:    "Prints the events that all given filters choose, oldest first; --limit keeps the newest. Nothing found is no error.",
 		Example: "  crawlgate audit query --host example.com --decision refused --since 7d\n  crawlgate audit query --reason address-denied --json",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			q, err := filter.query()
 			if err != nil {

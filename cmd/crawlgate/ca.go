@@ -24,7 +24,7 @@ func newCACmd(a *app) *cobra.Command {
 		Use:     "ca",
 		Short:   "the interception CA that fetchers have to trust",
 		Example: "  crawlgate ca path\n  crawlgate ca env --for python",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newCAPathCmd(a), newCAShowCmd(a), newCAEnvCmd(a), newCARenewCmd(a), newCAInstallNSSCmd(a))
@@ -46,7 +46,7 @@ func (a *app) openOwnCA() (*proxy.CA, *configs.Config, error) {
 
 func newCAPathCmd(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "path", Short: "print the file of the CA certificate", Args: cobra.NoArgs,
+		Use: "path", Short: "print the file of the CA certificate", Args: noArgs,
 		Example: "  crawlgate ca path\n  curl --proxy http://127.0.0.1:3128 --cacert \"$(crawlgate ca path)\" https://example.com/",
 		RunE: func(*cobra.Command, []string) error {
 			ca, _, err := a.openOwnCA()
@@ -62,7 +62,7 @@ func newCAPathCmd(a *app) *cobra.Command {
 func newCAShowCmd(a *app) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "show", Short: "print the CA's name, dates and hashes", Args: cobra.NoArgs,
+		Use: "show", Short: "print the CA's name, dates and hashes", Args: noArgs,
 		Example: "  crawlgate ca show\n  crawlgate ca show --json",
 		RunE: func(*cobra.Command, []string) error {
 			ca, _, err := a.openOwnCA()
@@ -156,7 +156,7 @@ func newCAEnvCmd(a *app) *cobra.Command {
 	}
 	slices.Sort(tools)
 	cmd := &cobra.Command{
-		Use: "env --for TOOL", Short: "print the lines that point a client at the gate", Args: cobra.NoArgs,
+		Use: "env --for TOOL", Short: "print the lines that point a client at the gate", Args: noArgs,
 		Example: "  crawlgate ca env --for python\n  crawlgate ca env --for chromium --proxy http://127.0.0.1:3128",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			recipe, ok := recipes[tool]
@@ -225,7 +225,7 @@ func replaceWords(s string, r *strings.Replacer) string {
 func newCARenewCmd(a *app) *cobra.Command {
 	var activate bool
 	cmd := &cobra.Command{
-		Use: "renew", Short: "make the next CA, and later put it in force", Args: cobra.NoArgs,
+		Use: "renew", Short: "make the next CA, and later put it in force", Args: noArgs,
 		Long: `Makes the CA that will follow the present one and prints its file, so that fetchers can trust both. Nothing changes for them yet:
 bundle.pem holds both from now on. When all of them have taken it, --activate puts it in force, in a running gate too.`,
 		Example: "  crawlgate ca renew\n  crawlgate ca renew --activate",

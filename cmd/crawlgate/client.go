@@ -22,7 +22,7 @@ func newClientCmd(a *app) *cobra.Command {
 		Short: "who may use the proxy: credentials kept in state_dir/clients.yaml",
 		Example: "  crawlgate client add team-a --site https://docs.example.org/ --profile crawl\n" +
 			"  crawlgate client list",
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newClientAddCmd(a), newClientListCmd(a), newClientRemoveCmd(a))
@@ -151,7 +151,7 @@ a whole site, a path of it, sitemap:URL for the URLs of a sitemap, or page:URL f
 func newClientListCmd(a *app) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "list", Short: "show all clients, of the file and of state_dir", Args: cobra.NoArgs,
+		Use: "list", Short: "show all clients, of the file and of state_dir", Args: noArgs,
 		Example: "  crawlgate client list\n  crawlgate client list --json",
 		RunE: func(*cobra.Command, []string) error {
 			cfg, _, own, err := a.clientFile()

@@ -16,7 +16,7 @@ func newConfigCmd(a *app) *cobra.Command {
 		Use:     "config",
 		Short:   "check and show the configuration",
 		Example: "  crawlgate config check\n  crawlgate config show --origin",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newConfigCheckCmd(a), newConfigShowCmd(a))
@@ -31,7 +31,7 @@ func newConfigCheckCmd(a *app) *cobra.Command {
 		Long: "Reads the configuration as serve would and starts nothing. Problems go to stderr with file and line, all at once.\n" +
 			"Exit 0: usable, warnings included. Exit 2: not usable.",
 		Example: "  crawlgate config check\n  crawlgate --config /etc/crawlgate/crawlgate.yaml config check --json",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			_, src, err := configs.Load(configs.Options{File: a.configFile, Env: os.Environ()})
 			if asJSON {
@@ -80,7 +80,7 @@ func newConfigShowCmd(a *app) *cobra.Command {
 		Long: "Prints the configuration in force: defaults, preset, file, environment and flags put over each other, secrets masked.\n" +
 			"--origin ends each line with where its value came from.",
 		Example: "  crawlgate config show\n  crawlgate config show --origin | grep CRAWLGATE_",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			c, src, err := configs.Load(configs.Options{File: a.configFile, Env: os.Environ()})
 			if err != nil {

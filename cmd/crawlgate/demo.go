@@ -31,7 +31,7 @@ func newDemoCmd(a *app) *cobra.Command {
 		Long: `Starts three loopback web sites with different rules, lets three hurried fetchers at them without the gate and then through it,
 and shows what the sites saw. Needs no network, no configuration and leaves nothing behind.`,
 		Example: "  crawlgate demo\n  crawlgate demo --hold",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()

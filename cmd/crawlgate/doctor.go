@@ -63,7 +63,7 @@ signature_agent itself, those of -00 and before take it for an origin and look a
 
 Exit status: 0 nothing failed, 1 something did, 2 wrong usage or configuration.`,
 		Example: "  crawlgate doctor\n  crawlgate doctor --json",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if timeout <= 0 {
 				return usage("--timeout %s is not a positive duration", timeout)

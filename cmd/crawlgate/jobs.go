@@ -16,7 +16,7 @@ import (
 
 func newJobsCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "jobs", Short: "what jobs fetched, were refused, and why they stopped", Args: cobra.NoArgs,
+		Use: "jobs", Short: "what jobs fetched, were refused, and why they stopped", Args: noArgs,
 		Example: "  crawlgate jobs list\n  crawlgate jobs show job42",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -60,7 +60,7 @@ func (a *app) readJobs(ctx context.Context) ([]proxy.Job, error) {
 func newJobsListCmd(a *app) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "list", Short: "show the jobs of the last day, newest first", Args: cobra.NoArgs,
+		Use: "list", Short: "show the jobs of the last day, newest first", Args: noArgs,
 		Example: "  crawlgate jobs list\n  crawlgate jobs list --json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			jobs, err := a.readJobs(cmd.Context())

@@ -63,7 +63,7 @@ retiring (it no longer signs, but others may still verify with it), then gone.
 
 A running gate is told of a change and takes it up at once.`,
 		Example: "  crawlgate keys new --agent example\n  crawlgate keys list",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.PersistentFlags().StringVar(&f.stateDir, "state-dir", "", "`DIR` that holds keys/ (default: state_dir of the configuration)")
@@ -89,7 +89,7 @@ has mode 0600.
 With --out the key is written to FILE, which must not exist, and nothing in
 state_dir changes: for secrets that are mounted and named in agents[].key_file.`,
 		Example: "  crawlgate keys new --agent example\n  crawlgate keys new --out bot-key.pem",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if out != "" {
 				made, err := sign.NewFile(out)
@@ -148,7 +148,7 @@ func newKeysListCmd(a *app, f *keysFlags) *cobra.Command {
 		Use:     "list",
 		Short:   "show all keys, their state and the next step",
 		Example: "  crawlgate keys list\n  crawlgate keys list --json",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			k, err := f.keyring(a)
 			if err != nil {
@@ -313,7 +313,7 @@ header fields that must be served with it to DIR/_headers. The fields carry
 proofs that expire: run it again before the date it prints, and after every
 change of the keys. serve publishes the same without this command.`,
 		Example: "  crawlgate keys directory --authority bot.example.com --out public\n  crawlgate keys directory --out public --json",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			if out == "" {
 				return usage("--out DIR is needed")
@@ -356,7 +356,7 @@ func newKeysCardCmd(a *app, f *keysFlags) *cobra.Command {
 is, where its keys are, and how it behaves, from the configuration. Serve it at
 URL with status 200, without a redirect.`,
 		Example: "  crawlgate keys card --agent example > signature-agent-card.json\n  crawlgate keys card --url https://bot.example.com/card --rate avg=1rps",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			k, err := f.keyring(a)
 			if err != nil {

@@ -24,7 +24,7 @@ func newPageCmd(a *app) *cobra.Command {
 		Long: `Writes the page that tells site owners who the crawler is, how to verify, slow or block it, and what it does with each answer. Every
 sentence comes from the setting that enforces it. --diff compares with a published copy (its JSON) and exits 1 when they differ.`,
 		Example: "  crawlgate page --format html > about.html\n  crawlgate page --format json | ssh web 'cat > about.json'\n  crawlgate page --diff https://bot.example/about.json",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var cfg *configs.Config
 			var err error

@@ -25,7 +25,7 @@ func newRobotsCmd(a *app) *cobra.Command {
 		Use:     "robots",
 		Short:   "ask what a robots.txt says",
 		Example: "  crawlgate robots test --robots robots.txt --agent ExampleBot https://example.com/private/\n  crawlgate robots test --responses answers.json --preset unlob --json https://example.com/",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newRobotsTestCmd(a))

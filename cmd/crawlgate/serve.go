@@ -57,7 +57,7 @@ func newServeCmd(a *app) *cobra.Command {
 		Long: `Runs the proxy until SIGTERM or SIGINT, then lets running requests end; a second signal ends at once.
 SIGHUP, or a change of the file, reloads the configuration: all of it, or nothing when it has a fault.`,
 		Example: "  crawlgate serve\n  crawlgate serve --config /etc/crawlgate/crawlgate.yaml",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			overrides := map[string]string{}
 			for key, flag := range map[string]string{"listen": "listen", "admin.listen": "admin-listen", "state_dir": "state-dir"} {

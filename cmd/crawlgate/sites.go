@@ -45,7 +45,7 @@ at once, for every client, before DNS, robots.txt and the turn, and it survives
 restarts. It holds for the host as written; --subdomains for those below too.
 While an instance runs, the command asks it; else it opens the state folder.`,
 		Example: "  crawlgate sites stop example.com --subdomains --reason \"owner's mail of 3 May\"\n  crawlgate sites list",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.PersistentFlags().BoolVar(&f.asJSON, "json", false, "print JSON")

@@ -93,7 +93,7 @@ Exit status: 0 all verified, 1 one or more invalid, 2 one or more undecided, or
 wrong usage.`,
 		Example: "  crawlgate verify --capture requests.jsonl --keys keys.json\n" +
 			"  crawlgate verify --capture - --keys https://bot.example.com/.well-known/http-message-signatures-directory --require-proof --json",
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(a, cmd) },
 	}
 	l := cmd.Flags()

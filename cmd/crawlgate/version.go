@@ -34,7 +34,7 @@ func newVersionCmd(a *app) *cobra.Command {
 		Use:     "version",
 		Short:   "print the version",
 		Example: "  crawlgate version\n  crawlgate version --json",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			if asJSON {
 				return json.NewEncoder(a.stdout).Encode(map[string]string{"version": buildVersion(), "go": runtime.Version()})
