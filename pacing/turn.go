@@ -83,6 +83,9 @@ func (t *Turn) Riding() bool { return t.host.class == classRider }
 // is lost (cause *LeaseLost); at once if it is lost already. Nothing is called after Done. A rider's turn has no limit.
 // Have f cut the exchange. It is asked for once.
 func (t *Turn) OnEnd(f func(cause error)) {
+	if t.ended.Load() {
+		return // its limit may be long past: the timer would not wait for us to stop it
+	}
 	l := &life{call: f}
 	if !t.Riding() {
 		left := t.p.c.TurnLimit - time.Duration(t.p.now()-t.granted)
