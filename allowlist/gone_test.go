@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"go.etcd.io/bbolt"
 )
 
@@ -125,8 +124,8 @@ func TestGoneIsBounded(t *testing.T) {
 }
 
 func TestRedisGone(t *testing.T) {
-	m := miniredis.RunT(t)
-	a, b := newInstance(t, m.Addr()), newInstance(t, m.Addr())
+	socket := startRedis(t)
+	a, b := newInstance(t, socket), newInstance(t, socket)
 	until := func(what string, is func() bool) {
 		t.Helper()
 		for end := time.Now().Add(5 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
@@ -142,7 +141,7 @@ func TestRedisGone(t *testing.T) {
 		t.Fatal(n, err)
 	}
 	until("the lifting is not known", func() bool { return !a.gone.has("https://x.example/1") })
-	c := newInstance(t, m.Addr())
+	c := newInstance(t, socket)
 	if c.gone.has("https://x.example/1") || !c.gone.has("https://y.example/1") {
 		t.Error("a new instance knows something else")
 	}

@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"testing"
 	"time"
-
-	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
 )
 
 // instance is one of several gates on the same Redis.
@@ -19,10 +16,9 @@ type instance struct {
 	seen   chan Change
 }
 
-func newInstance(t *testing.T, addr string) *instance {
+func newInstance(t *testing.T, socket string) *instance {
 	t.Helper()
-	c := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1})
-	s := NewRedisStore(c, 24*time.Hour)
+	s := NewRedisStore(redisAt(t, socket), 24*time.Hour)
 	i := &instance{ledger: newLedger(t, s), locks: newLocks(t, s), gone: newGone(t, s), store: s, seen: make(chan Change, 100)}
 	i.ledger.OnChange(func(c Change) { i.seen <- c })
 	ctx, cancel := context.WithCancel(context.Background())
@@ -34,7 +30,6 @@ func newInstance(t *testing.T, addr string) *instance {
 	t.Cleanup(func() {
 		cancel()
 		<-done
-		_ = c.Close()
 	})
 	return i
 }
@@ -51,8 +46,8 @@ func (i *instance) change(t *testing.T) Change {
 }
 
 func TestRedisLedger(t *testing.T) {
-	m := miniredis.RunT(t)
-	a, b := newInstance(t, m.Addr()), newInstance(t, m.Addr())
+	socket := startRedis(t)
+	a, b := newInstance(t, socket), newInstance(t, socket)
 	e, err := a.ledger.Stop(Entry{Host: "x.example", Subdomains: true, Reason: "r"})
 	if err != nil {
 		t.Fatal(err)
@@ -77,33 +72,41 @@ func TestRedisLedger(t *testing.T) {
 	if _, err := a.ledger.Slow(Entry{Host: "y.example", Gap: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
-	late := newInstance(t, m.Addr())
+	late := newInstance(t, socket)
 	if e, ok := late.ledger.Get("y.example"); !ok || e.Gap != time.Minute {
 		t.Error("a new instance does not know the ledger")
 	}
-	// Redis away: what is known holds, and a wish that cannot be kept is an error.
-	m.SetError("LOADING")
+	// Redis takes no writing, as a server that has just lost its place: what is known holds, and a wish that cannot be kept
+	// is an error.
+	direct := redisAt(t, socket)
+	if err := direct.SlaveOf(t.Context(), "127.0.0.1", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := a.ledger.Stop(Entry{Host: "z.example"}); err == nil {
 		t.Error("a wish was taken that is kept nowhere")
 	}
 	if _, ok := a.ledger.Get("y.example"); !ok {
 		t.Error("forgotten")
 	}
-	m.SetError("")
+	if err := direct.SlaveOf(t.Context(), "NO", "ONE").Err(); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := a.ledger.Stop(Entry{Host: "z.example"}); err != nil {
 		t.Fatal(err)
 	}
 	for c := b.change(t); c.Host != "z.example"; c = b.change(t) {
 	}
-	m.HSet(redisLedger, "bad.example", "{")
-	if _, err := NewLedger(NewRedisStore(redis.NewClient(&redis.Options{Addr: m.Addr()}), time.Hour), nil); err == nil {
+	if err := direct.HSet(t.Context(), redisLedger, "bad.example", "{").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewLedger(NewRedisStore(direct, time.Hour), nil); err == nil {
 		t.Error("a stop was lost without an error")
 	}
 }
 
 func TestRedisLocks(t *testing.T) {
-	m := miniredis.RunT(t)
-	a, b := newInstance(t, m.Addr()), newInstance(t, m.Addr())
+	socket := startRedis(t)
+	a, b := newInstance(t, socket), newInstance(t, socket)
 	record(t, a.locks, "https://x.example/1", "crawl", "", 403)
 	var many []Lock
 	for i := range maxLockedURLs + 1 {
@@ -120,7 +123,7 @@ func TestRedisLocks(t *testing.T) {
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
-	for _, i := range []*instance{b, newInstance(t, m.Addr())} {
+	for _, i := range []*instance{b, newInstance(t, socket)} {
 		if !locked(i.locks, "https://x.example/1", "answer", "") || !locked(i.locks, "https://big.example/other", "answer", "") ||
 			locked(i.locks, "https://big.example/other", "crawl", "") || locked(i.locks, "https://x.example/2", "answer", "") {
 			t.Error("another state than the recorder's")
