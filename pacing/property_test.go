@@ -202,14 +202,14 @@ func check(runs []*run, slack time.Duration) (problems []string) {
 			if q == r || q.err != nil || q.start > r.start || q.r.Key != r.r.Key && (q.r.DomainKey == "" || r.r.DomainKey == "") {
 				continue
 			}
-			if !q.turn.Riding() && !r.turn.Riding() && q.start < r.start && q.end > r.start+slack {
+			if !q.turn.Riding() && !r.turn.Riding() && q.began < r.began && r.began < q.ended {
 				bad("%s and %s of %s at once", q.r.Kind, r.r.Kind, r.r.Key)
 			}
 			if q.end > r.start+slack || !q.o.Sent {
 				continue
 			}
-			if q.start == r.start && q.end == r.start && q.ended > r.began {
-				continue // both within one instant, and r was the first
+			if q.start == r.start && q.began > r.ended {
+				continue // both began within one instant, and r was the first and over before
 			}
 			v := q.o.verdict()
 			if v.incident() && r.start > q.end && r.start < q.end+5*time.Second-slack {
