@@ -82,6 +82,7 @@ SIGHUP, or a change of the file, reloads the configuration: all of it, or nothin
 
 // serve runs a gate until it is told to stop.
 func (a *app) serve(ctx context.Context, load loadFunc) error {
+	keepHeapFloor()
 	log, err := a.logger()
 	if err != nil {
 		return err
