@@ -39,8 +39,12 @@ func (p *Pacer) takeNext(ctx context.Context, t *Turn, pt part, name string, r *
 // everything, and so does the breaker.
 func (p *Pacer) confirm(ctx context.Context, t *Turn, deadline int64) error {
 	for {
+		again, b := p.refresh(t)
+		if b != nil {
+			return p.refused(b)
+		}
 		now := p.now()
-		until, b := int64(never), (*Busy)(nil)
+		until := int64(never)
 		look := func(pt *part) {
 			pt.s.mu.Lock()
 			defer pt.s.mu.Unlock()
@@ -59,6 +63,12 @@ func (p *Pacer) confirm(ctx context.Context, t *Turn, deadline int64) error {
 		if b != nil {
 			return p.refused(b)
 		}
+		if again {
+			until = max(until, now+int64(retryStore))
+			if until > deadline {
+				return p.refused(p.busy(Overloaded, ClassStoreAway, now+int64(overloadRetry), now))
+			}
+		}
 		if until <= now {
 			t.granted = now
 			return nil
@@ -71,6 +81,52 @@ func (p *Pacer) confirm(ctx context.Context, t *Turn, deadline int64) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// staleAfter is how old the mirror of a key may be when a turn goes out on it: somewhat longer than a call takes.
+const staleAfter = 5 * time.Millisecond
+
+// refresh asks the store anew about a turn's keys whose state was read a while ago: another instance may have learned
+// something since. again reports that the store did not answer.
+func (p *Pacer) refresh(t *Turn) (again bool, b *Busy) {
+	if p.shared == nil || p.shared.local() {
+		return false, nil
+	}
+	ask := func(pt *part, url string) {
+		if !pt.far || again || b != nil {
+			return
+		}
+		pt.s.mu.Lock()
+		old := pt.k.ext == nil || p.now()-pt.k.ext.synced > int64(staleAfter)
+		pt.s.mu.Unlock()
+		if !old {
+			return
+		}
+		rep, err := p.look(pt.k.name, url)
+		now := p.now()
+		switch {
+		case err != nil && p.shared.lost() && !p.shared.local():
+			b = p.busy(Overloaded, ClassStoreAway, now+int64(overloadRetry), now)
+			return
+		case err != nil:
+			again = !p.shared.local()
+			return
+		case rep.status == stLeft:
+			b = p.busy(URLLeft, "", now+rep.wait*1000, now)
+		}
+		pt.s.mu.Lock()
+		p.mirror(pt.k, rep, now)
+		pt.s.mu.Unlock()
+	}
+	url := t.url
+	if t.kind == Robots {
+		url = ""
+	}
+	ask(&t.host, url)
+	for i := range t.wider() {
+		ask(&t.wide.parts[i], "")
+	}
+	return again, b
 }
 
 // finish ends every part of a turn: the host's first, as it was taken.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -155,6 +156,46 @@ func TestRedisHoldReachesWaiters(t *testing.T) {
 	if err := <-got; !errors.As(err, &busy) || busy.Reason != HostBackoff || time.Since(start) > 3*time.Second {
 		t.Errorf("%v after %v", err, time.Since(start))
 	}
+}
+
+// TestRedisHoldWhileDomainIsWaitedFor: what another instance learned of a host while its turn was held and the domain's was
+// waited for stops the request.
+func TestRedisHoldWhileDomainIsWaitedFor(t *testing.T) {
+	server := startRedis(t)
+	synctest.Test(t, func(t *testing.T) {
+		var both []*Pacer
+		for range 2 {
+			client := server.client()
+			defer client.Close()
+			p, st, err := newShared(context.Background(), Defaults(), RedisDefaults(), client, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			st.clock = func() int64 { return time.Now().UnixMicro() }
+			defer p.Close()
+			both = append(both, p)
+		}
+		request := func(host string, kind Kind) Request {
+			return Request{Key: host, DomainKey: "h.test", Client: "c", Kind: kind, URL: "http://" + host + "/", Wait: 2 * time.Second, Gap: time.Second}
+		}
+		mustAcquire(t, both[0], request("a.h.test", Page)).Done(okay)
+		got := make(chan error, 1)
+		go func() {
+			turn, err := both[0].Acquire(context.Background(), request("b.h.test", Page))
+			if err == nil {
+				turn.Done(okay)
+			}
+			got <- err
+		}()
+		wait(500 * time.Millisecond)
+		file := request("b.h.test", Subresource)
+		file.DomainKey = ""
+		mustAcquire(t, both[1], file).Done(Outcome{Sent: true, Status: 429, RetryAfter: "1000"})
+		var busy *Busy
+		if err := <-got; !errors.As(err, &busy) || busy.Reason != HostBackoff {
+			t.Errorf("%v", err)
+		}
+	})
 }
 
 func TestRedisMustNotEvict(t *testing.T) {
