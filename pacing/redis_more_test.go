@@ -158,42 +158,76 @@ func TestRedisHoldReachesWaiters(t *testing.T) {
 	}
 }
 
+// twoInBubble are two instances in a bubble that share a server, whose clock is the bubble's.
+func twoInBubble(t *testing.T, server *redisServer) (a, b *Pacer) {
+	t.Helper()
+	one := func() *Pacer {
+		client := server.client()
+		p, st, err := newShared(context.Background(), Defaults(), RedisDefaults(), client, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		st.clock = func() int64 { return time.Now().UnixMicro() }
+		t.Cleanup(func() { _, _ = p.Close(), client.Close() })
+		return p
+	}
+	return one(), one()
+}
+
+func inDomain(host string, kind Kind, gap time.Duration) Request {
+	return Request{Key: host, DomainKey: "h.test", Client: "c", Kind: kind, URL: "http://" + host + "/", Wait: 2 * time.Second, Gap: gap}
+}
+
 // TestRedisHoldWhileDomainIsWaitedFor: what another instance learned of a host while its turn was held and the domain's was
 // waited for stops the request.
 func TestRedisHoldWhileDomainIsWaitedFor(t *testing.T) {
 	server := startRedis(t)
 	synctest.Test(t, func(t *testing.T) {
-		var both []*Pacer
-		for range 2 {
-			client := server.client()
-			defer client.Close()
-			p, st, err := newShared(context.Background(), Defaults(), RedisDefaults(), client, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			st.clock = func() int64 { return time.Now().UnixMicro() }
-			defer p.Close()
-			both = append(both, p)
-		}
-		request := func(host string, kind Kind) Request {
-			return Request{Key: host, DomainKey: "h.test", Client: "c", Kind: kind, URL: "http://" + host + "/", Wait: 2 * time.Second, Gap: time.Second}
-		}
-		mustAcquire(t, both[0], request("a.h.test", Page)).Done(okay)
+		one, two := twoInBubble(t, server)
+		mustAcquire(t, one, inDomain("a.h.test", Page, time.Second)).Done(okay)
 		got := make(chan error, 1)
 		go func() {
-			turn, err := both[0].Acquire(context.Background(), request("b.h.test", Page))
+			turn, err := one.Acquire(context.Background(), inDomain("b.h.test", Page, time.Second))
 			if err == nil {
 				turn.Done(okay)
 			}
 			got <- err
 		}()
 		wait(500 * time.Millisecond)
-		file := request("b.h.test", Subresource)
+		file := inDomain("b.h.test", Subresource, time.Second)
 		file.DomainKey = ""
-		mustAcquire(t, both[1], file).Done(Outcome{Sent: true, Status: 429, RetryAfter: "1000"})
+		mustAcquire(t, two, file).Done(Outcome{Sent: true, Status: 429, RetryAfter: "1000"})
 		var busy *Busy
 		if err := <-got; !errors.As(err, &busy) || busy.Reason != HostBackoff {
 			t.Errorf("%v", err)
+		}
+	})
+}
+
+// TestRedisTwoEndsInOneInstant: of two turns that end within one microsecond, or with the server's clock behind, the wider
+// gap is owed.
+func TestRedisTwoEndsInOneInstant(t *testing.T) {
+	server := startRedis(t)
+	synctest.Test(t, func(t *testing.T) {
+		one, two := twoInBubble(t, server)
+		mustAcquire(t, one, inDomain("a.h.test", Page, 0)).Done(okay)
+		wait(0)
+		mustAcquire(t, one, inDomain("b.h.test", Redirect, time.Second)).Done(okay)
+		wait(0)
+		if turn := mustAcquire(t, two, inDomain("a.h.test", Page, 0)); turn.Waited() < time.Second {
+			t.Errorf("a page %v after a redirect that owed a second", turn.Waited())
+		} else {
+			turn.Done(okay)
+		}
+		// robots.txt keeps an account of its own.
+		mustAcquire(t, one, Request{Key: "c.test", Client: "c", Kind: Robots, Wait: time.Second}).Done(okay)
+		wait(0)
+		mustAcquire(t, one, Request{Key: "c.test", Client: "c", Kind: Robots, Wait: time.Second, Gap: 700 * time.Millisecond}).Done(okay)
+		wait(0)
+		if turn := mustAcquire(t, two, Request{Key: "c.test", Client: "c", Wait: time.Second}); turn.Waited() < 700*time.Millisecond {
+			t.Errorf("a page %v after a robots.txt that owed 700 ms", turn.Waited())
+		} else {
+			turn.Done(okay)
 		}
 	})
 }

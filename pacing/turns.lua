@@ -38,10 +38,11 @@ local function closed() return s.ol == 0 end
 local function opened() return s.of + s.ol end
 local function ended(l, at) -- a lease that leaves its gap
   if l.c == 2 then
-    if l.f == 0 and at > s.re then s.re, s.rg = at, l.g end
-  elseif at > s.e then
+    if l.f == 0 and at >= s.re then s.re, s.rg = at, at == s.re and math.max(s.rg, l.g) or l.g end
+  elseif at >= s.e then -- two may end within one microsecond
     local g = l.g
-    if l.c == 1 then g = math.max(g, s.e + s.eg - at) end -- it came without a gap: what the page before owed stays owed
+    -- A redirect came without a gap: what the page before owed stays owed.
+    if l.c == 1 or at == s.e then g = math.max(g, s.e + s.eg - at) end
     s.e, s.eg, s.el = at, g, level()
   end
 end
