@@ -65,7 +65,9 @@ func sealedFiles(live string) ([]sealedFile, error) {
 	slices.SortFunc(files, func(a, b sealedFile) int {
 		return cmp.Or(cmp.Compare(a.firstSeq, b.firstSeq), cmp.Compare(a.path, b.path))
 	})
-	return slices.CompactFunc(files, func(a, b sealedFile) bool { return b.path == a.path+".gz" }), nil
+	return slices.CompactFunc(files, func(a, b sealedFile) bool {
+		return strings.TrimSuffix(a.path, ".gz") == strings.TrimSuffix(b.path, ".gz")
+	}), nil
 }
 
 // Files lists the files of a log in the order of its chain: the sealed ones that are left, then the live one if it exists.

@@ -121,8 +121,10 @@ func (l *Log) retain() error {
 		return err
 	}
 	for _, f := range old {
-		if err := os.Remove(f.path); err != nil {
-			return err
+		for _, path := range []string{f.path, f.path + ".gz"} { // a crash may have left both
+			if err := os.Remove(path); err != nil && (path == f.path || !errors.Is(err, fs.ErrNotExist)) {
+				return err
+			}
 		}
 	}
 	return syncDir(filepath.Dir(l.path))

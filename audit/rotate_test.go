@@ -147,6 +147,54 @@ func TestRetention(t *testing.T) {
 	})
 }
 
+// TestBetweenCompressionAndRemoval: a file that stands there plain and compressed, as a crash between the two leaves it or a
+// reader meets it, counts once: for the reader, for the next start, and for retention.
+func TestBetweenCompressionAndRemoval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := smallConfig()
+		c.Keep, c.Compress = 3, false
+		dir := t.TempDir()
+		l := openDisk(t, c, dir, &disk{room: -1})
+		for range 2 {
+			fill(t, l, 120)
+			synctest.Wait()
+		}
+		files, err := Files(l.Path())
+		if err != nil || len(files) < 3 {
+			t.Fatal(files, err)
+		}
+		for _, f := range files[:len(files)-1] {
+			plain, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := compressFile(f, nil); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(f, plain, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if again, err := Files(l.Path()); err != nil || !slices.Equal(again, files) {
+			t.Errorf("%v, not %v: %v", again, files, err)
+		}
+		mustVerify(t, l.Path(), VerifyOptions{})
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		l = openDisk(t, c, dir, &disk{room: -1})
+		fill(t, l, 1)
+		synctest.Wait()
+		if again, err := Files(l.Path()); err != nil || len(again) < min(len(files), c.Keep) {
+			t.Errorf("%v are left of %v: %v", again, files, err)
+		}
+		mustVerify(t, l.Path(), VerifyOptions{})
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 // TestRotationByAge: with max_age a file is sealed however small it is.
 func TestRotationByAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
