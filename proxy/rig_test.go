@@ -156,6 +156,13 @@ func (c *counted) watch(_ net.Conn, s http.ConnState) {
 	}
 }
 
+// now tells how many there are.
+func (c *counted) now() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.open
+}
+
 // get tells how many there were at once, and in all.
 func (c *counted) get() (most, made int) {
 	c.mu.Lock()
