@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
+
+	"crawlgate/pacing/redistest"
 )
 
 func newGone(t testing.TB, s GoneStore) *Gone {
@@ -124,8 +126,8 @@ func TestGoneIsBounded(t *testing.T) {
 }
 
 func TestRedisGone(t *testing.T) {
-	socket := startRedis(t)
-	a, b := newInstance(t, socket), newInstance(t, socket)
+	addr := redistest.Start(t).Addr
+	a, b := newInstance(t, addr), newInstance(t, addr)
 	until := func(what string, is func() bool) {
 		t.Helper()
 		for end := time.Now().Add(5 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
@@ -141,7 +143,7 @@ func TestRedisGone(t *testing.T) {
 		t.Fatal(n, err)
 	}
 	until("the lifting is not known", func() bool { return !a.gone.has("https://x.example/1") })
-	c := newInstance(t, socket)
+	c := newInstance(t, addr)
 	if c.gone.has("https://x.example/1") || !c.gone.has("https://y.example/1") {
 		t.Error("a new instance knows something else")
 	}

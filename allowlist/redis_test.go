@@ -5,6 +5,11 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"crawlgate/pacing/redistest"
 )
 
 // instance is one of several gates on the same Redis.
@@ -16,9 +21,9 @@ type instance struct {
 	seen   chan Change
 }
 
-func newInstance(t *testing.T, socket string) *instance {
+func newInstance(t *testing.T, addr string) *instance {
 	t.Helper()
-	s := NewRedisStore(redisAt(t, socket), 24*time.Hour)
+	s := NewRedisStore(redisAt(t, addr), 24*time.Hour)
 	i := &instance{ledger: newLedger(t, s), locks: newLocks(t, s), gone: newGone(t, s), store: s, seen: make(chan Change, 100)}
 	i.ledger.OnChange(func(c Change) { i.seen <- c })
 	ctx, cancel := context.WithCancel(context.Background())
@@ -34,6 +39,13 @@ func newInstance(t *testing.T, socket string) *instance {
 	return i
 }
 
+func redisAt(t *testing.T, addr string) *redis.Client {
+	c := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, DialerRetries: 1,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}})
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
 func (i *instance) change(t *testing.T) Change {
 	t.Helper()
 	select {
@@ -46,8 +58,8 @@ func (i *instance) change(t *testing.T) Change {
 }
 
 func TestRedisLedger(t *testing.T) {
-	socket := startRedis(t)
-	a, b := newInstance(t, socket), newInstance(t, socket)
+	addr := redistest.Start(t).Addr
+	a, b := newInstance(t, addr), newInstance(t, addr)
 	e, err := a.ledger.Stop(Entry{Host: "x.example", Subdomains: true, Reason: "r"})
 	if err != nil {
 		t.Fatal(err)
@@ -72,13 +84,13 @@ func TestRedisLedger(t *testing.T) {
 	if _, err := a.ledger.Slow(Entry{Host: "y.example", Gap: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
-	late := newInstance(t, socket)
+	late := newInstance(t, addr)
 	if e, ok := late.ledger.Get("y.example"); !ok || e.Gap != time.Minute {
 		t.Error("a new instance does not know the ledger")
 	}
 	// Redis takes no writing, as a server that has just lost its place: what is known holds, and a wish that cannot be kept
 	// is an error.
-	direct := redisAt(t, socket)
+	direct := redisAt(t, addr)
 	if err := direct.SlaveOf(t.Context(), "127.0.0.1", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -105,8 +117,8 @@ func TestRedisLedger(t *testing.T) {
 }
 
 func TestRedisLocks(t *testing.T) {
-	socket := startRedis(t)
-	a, b := newInstance(t, socket), newInstance(t, socket)
+	addr := redistest.Start(t).Addr
+	a, b := newInstance(t, addr), newInstance(t, addr)
 	record(t, a.locks, "https://x.example/1", "crawl", "", 403)
 	var many []Lock
 	for i := range maxLockedURLs + 1 {
@@ -123,7 +135,7 @@ func TestRedisLocks(t *testing.T) {
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
-	for _, i := range []*instance{b, newInstance(t, socket)} {
+	for _, i := range []*instance{b, newInstance(t, addr)} {
 		if !locked(i.locks, "https://x.example/1", "answer", "") || !locked(i.locks, "https://big.example/other", "answer", "") ||
 			locked(i.locks, "https://big.example/other", "crawl", "") || locked(i.locks, "https://x.example/2", "answer", "") {
 			t.Error("another state than the recorder's")

@@ -261,7 +261,7 @@ func TestRedisLeaseLost(t *testing.T) {
 	if err := turn.Held(); err != nil {
 		t.Fatal(err)
 	}
-	server.stop()
+	server.Stop()
 	life := lifeOf(turn)
 	<-life.Done()
 	var lost *LeaseLost
@@ -311,8 +311,8 @@ func TestRedisFailover(t *testing.T) {
 	long.Gap = 2 * time.Second
 	holder := mustAcquire(t, q, shortGap("held.test"))
 	mustAcquire(t, p, shortGap("warm.test")).Done(okay)
-	server.stop()
-	server.start()
+	server.Stop()
+	server.Start()
 	turn := mustAcquire(t, p, long)
 	if turn.Waited() < 1500*time.Millisecond {
 		t.Errorf("after a failover the first turn came after %v, promised %v", turn.Waited(), long.Gap)
@@ -341,7 +341,7 @@ func TestRedisWhenDownLocal(t *testing.T) {
 	r := shortGap("h.test")
 	r.Gap = 100 * time.Millisecond
 	mustAcquire(t, p, r).Done(okay)
-	server.stop()
+	server.Stop()
 	mustAcquire(t, p, r).Done(okay)
 	turn := mustAcquire(t, p, r)
 	if turn.Waited() < 290*time.Millisecond {
@@ -353,7 +353,7 @@ func TestRedisWhenDownLocal(t *testing.T) {
 		t.Errorf("local turns %d, away %v", s.LocalTurns, s.StoreAway)
 	}
 	mustRefuse(t, p, r, HostBackoff)
-	server.start()
+	server.Start()
 	eventually(t, "the server's return was not noticed", func() bool { return !p.Stats().StoreAway })
 	q := instance(t, server, nil)
 	if busy := mustRefuse(t, q, r, HostBackoff); busy.RetryAfter() < 50 {

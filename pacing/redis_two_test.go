@@ -118,7 +118,7 @@ type childProc struct {
 func startChild(t *testing.T, server *redisServer, who string, gap time.Duration) *childProc {
 	t.Helper()
 	c := &childProc{cmd: exec.Command(os.Args[0]), done: make(chan struct{})} //nolint:gosec // this test
-	c.cmd.Env = append(os.Environ(), childEnv+"="+server.addr, "PACING_TEST_WHO="+who, "PACING_TEST_GAP="+gap.String())
+	c.cmd.Env = append(os.Environ(), childEnv+"="+server.Addr, "PACING_TEST_WHO="+who, "PACING_TEST_GAP="+gap.String())
 	c.cmd.Stderr = os.Stderr
 	in, err := c.cmd.StdinPipe()
 	if err != nil {
@@ -372,7 +372,7 @@ func TestRedisRestart(t *testing.T) {
 		}
 	}
 	until("no requests", func() bool { return count() >= 10 })
-	server.stop()
+	server.Stop()
 	until("the outage was not noticed", p.shared.lost)
 	_, err = p.Acquire(ctx, Request{Key: "other.test", Client: "b", Wait: 10 * time.Second, Gap: gap})
 	var busy *Busy
@@ -384,7 +384,7 @@ func TestRedisRestart(t *testing.T) {
 	if n := count(); n > during+1 {
 		t.Errorf("%d requests during the outage", n-during)
 	}
-	server.start()
+	server.Start()
 	until("nothing after the outage", func() bool { return count() >= during+10 })
 	cancel()
 	<-done

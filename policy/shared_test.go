@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"crawlgate/pacing/redistest"
 )
 
 // fakeShared keeps in memory, with leases that end.
@@ -285,8 +288,10 @@ func age(t *testing.T, c *redis.Client, d time.Duration) {
 }
 
 func TestRedisShared(t *testing.T) {
-	socket, stop := startRedis(t)
-	client := redisAt(t, socket)
+	server := redistest.Start(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr, MaxRetries: -1, DialerRetries: 1,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}})
+	t.Cleanup(func() { _ = client.Close() })
 	shared := NewRedisShared(client)
 	ctx := t.Context()
 	if b, err := shared.Load(ctx, "x"); b != nil || err != nil {
@@ -332,7 +337,7 @@ func TestRedisShared(t *testing.T) {
 			t.Errorf("instance %d: %d fetches", i, s.count())
 		}
 	}
-	stop()
+	server.Stop()
 	p := New(Defaults(), s, nil, nil)
 	p.Share(shared, false)
 	wants(t, p.Check(ctx, query(t, "https://a.test/cart")), false, ReasonDisallow, ClassRuleDisallow)

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net"
-	"os/exec"
 	"sync"
 	"testing"
 	"time"
@@ -16,25 +14,19 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"crawlgate/pacing"
+	"crawlgate/pacing/redistest"
 )
 
-// jobRedis is a real server on loopback with nothing on disk.
+// jobRedis is a real server of a test's own.
 type jobRedis struct {
-	t    *testing.T
-	addr string
-	cmd  *exec.Cmd
+	*redistest.Server
+	t *testing.T
 }
 
 func startJobRedis(t *testing.T) *jobRedis {
 	t.Helper()
 	quietOnce.Do(func() { redis.SetLogger(quietRedis{}) })
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	r := &jobRedis{t: t, addr: l.Addr().String()}
-	must(t, l.Close())
-	r.start()
-	t.Cleanup(r.stop)
-	return r
+	return &jobRedis{redistest.Start(t), t}
 }
 
 // quietRedis drops what the client says of a server that a test took away.
@@ -44,32 +36,8 @@ var quietOnce sync.Once
 
 func (quietRedis) Printf(context.Context, string, ...any) {}
 
-func (r *jobRedis) start() {
-	r.t.Helper()
-	_, port, _ := net.SplitHostPort(r.addr)
-	r.cmd = exec.Command("redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", r.t.TempDir())
-	if err := r.cmd.Start(); err != nil {
-		r.t.Fatalf("redis-server (make deps installs it): %v", err)
-	}
-	c := r.client()
-	for end := time.Now().Add(10 * time.Second); c.Ping(context.Background()).Err() != nil; {
-		if time.Now().After(end) {
-			r.t.Fatal("redis-server does not answer")
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-}
-
-func (r *jobRedis) stop() {
-	if r.cmd != nil {
-		_ = r.cmd.Process.Kill()
-		_ = r.cmd.Wait()
-		r.cmd = nil
-	}
-}
-
 func (r *jobRedis) client() redis.UniversalClient {
-	c := redis.NewClient(&redis.Options{Addr: r.addr, MaxRetries: -1, DialTimeout: 500 * time.Millisecond, DialerRetries: 1, ContextTimeoutEnabled: true,
+	c := redis.NewClient(&redis.Options{Addr: r.Addr, MaxRetries: -1, DialTimeout: 500 * time.Millisecond, DialerRetries: 1, ContextTimeoutEnabled: true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}})
 	r.t.Cleanup(func() { _ = c.Close() })
 	return c
@@ -225,14 +193,14 @@ func TestJobStoreAway(t *testing.T) {
 	if job, _ := charge(t, a, other); job.Pages != 1 {
 		t.Fatalf("an ended job came back: %+v", job)
 	}
-	r.stop()
+	r.Stop()
 	if _, _, err := a.jobs.charge(t.Context(), &aPage); !errors.Is(err, errJobStore) {
 		t.Fatalf("%v", err)
 	}
 	if got := b.Jobs(); len(got) != 1 || got[0].Pages != 2 {
 		t.Fatalf("what is remembered: %+v", got)
 	}
-	r.start() // with nothing in it
+	r.Start() // with nothing in it
 	if job := eventuallyCharged(t, b); job.Pages != 3 {
 		t.Fatalf("%+v", job)
 	}
@@ -249,12 +217,12 @@ func TestJobStoreGrace(t *testing.T) {
 	patient.StoreGrace = 20 * time.Second
 	g := r.gate(patient)
 	charge(t, g, aPage)
-	r.stop()
+	r.Stop()
 	back := make(chan struct{})
 	go func() {
 		defer close(back)
 		time.Sleep(300 * time.Millisecond)
-		r.start()
+		r.Start()
 	}()
 	if job, code := charge(t, g, aPage); code != "" || job.Pages != 2 {
 		t.Errorf("%+v %q", job, code)
@@ -285,7 +253,7 @@ func TestJobLocal(t *testing.T) {
 	ten.MaxPages = 10
 	charge(t, a, ten)
 	charge(t, b, ten)
-	r.stop()
+	r.Stop()
 	alone := func(g *Gate, a JobCharge) (n int) {
 		for {
 			job, _, err := g.jobs.charge(t.Context(), &a)
@@ -313,7 +281,7 @@ func TestJobLocal(t *testing.T) {
 			t.Error(code)
 		}
 	}
-	r.start()
+	r.Start()
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		a.FlushJobs()
 		b.FlushJobs()

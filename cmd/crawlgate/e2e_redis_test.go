@@ -4,67 +4,17 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"crawlgate/pacing/redistest"
 	"crawlgate/proxy"
 )
-
-// redisForTest is a real Redis on loopback.
-type redisForTest struct {
-	addr string
-	cmd  *exec.Cmd
-}
-
-func startRedis(t *testing.T, args ...string) *redisForTest {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &redisForTest{addr: l.Addr().String()}
-	l.Close()
-	r.start(t, args...)
-	t.Cleanup(r.stop)
-	return r
-}
-
-func (r *redisForTest) start(t *testing.T, args ...string) {
-	t.Helper()
-	_, port, _ := net.SplitHostPort(r.addr)
-	r.cmd = exec.Command("redis-server", append([]string{"--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", t.TempDir(),
-		"--maxmemory-policy", "noeviction"}, args...)...)
-	if err := r.cmd.Start(); err != nil {
-		t.Fatalf("redis-server (make deps installs it): %v", err)
-	}
-	within(t, 10*time.Second, "redis answers", func() bool {
-		c, err := net.Dial("tcp", r.addr)
-		if err != nil {
-			return false
-		}
-		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(time.Second))
-		fmt.Fprint(c, "PING\r\n")
-		b := make([]byte, 5)
-		_, err = io.ReadFull(c, b)
-		return err == nil && (b[0] == '+' || b[0] == '-') // -NOAUTH is an answer
-	})
-}
-
-func (r *redisForTest) stop() {
-	if r.cmd != nil {
-		_ = r.cmd.Process.Kill()
-		_ = r.cmd.Wait()
-		r.cmd = nil
-	}
-}
 
 // Two real gates share one Redis; eight clients each are in a hurry for one host. The site sees one polite visitor: never
 // two at once, never closer than the gap, and every client within a turn of the others. A stop entered at one gate holds
@@ -72,7 +22,7 @@ func (r *redisForTest) stop() {
 func TestTwoGatesOneSite(t *testing.T) {
 	t.Parallel()
 	const gap, length = 200 * time.Millisecond, 10 * time.Second
-	red := startRedis(t)
+	red := redistest.Start(t)
 	o := newOrigin(t, "plain", func(o *origin) {
 		o.handle = func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.URL.Path) }
 	}, "one.test")
@@ -89,7 +39,7 @@ func TestTwoGatesOneSite(t *testing.T) {
 		fmt.Fprintf(&clients, "  - {name: %s, secret_hash: %q, profiles: [crawl], sites: [%q]}\n", name, hash, o.url("/"))
 	}
 	cfg := gateConfig{profiles: fmt.Sprintf("[{name: crawl, pacing: {gap: %s, max_wait: 60s}}]", gap), clients: clients.String(), origins: []*origin{o},
-		more: fmt.Sprintf("redis: {url: \"redis://%s/0\"}\n", red.addr)}
+		more: fmt.Sprintf("redis: {url: \"redis://%s/0\"}\n", red.Addr)}
 	gates := []*gate{startGate(t, cfg), startGate(t, cfg)}
 
 	ctx, cancel := context.WithTimeout(t.Context(), length)
@@ -174,10 +124,10 @@ func TestTwoGatesOneSite(t *testing.T) {
 // Without Redis no turn is given; when it is back, turns are.
 func TestRedisAway(t *testing.T) {
 	t.Parallel()
-	red := startRedis(t)
+	red := redistest.Start(t)
 	o := newOrigin(t, "plain", nil, "away.test")
 	g := startGate(t, gateConfig{profiles: "[{name: crawl, robots: {mode: ignore}, pacing: {gap: 10ms, max_wait: 5s}}]", origins: []*origin{o},
-		more: fmt.Sprintf("redis: {url: \"redis://%s/0\", store_grace: 200ms}\n", red.addr)})
+		more: fmt.Sprintf("redis: {url: \"redis://%s/0\", store_grace: 200ms}\n", red.Addr)})
 	get := func(path string) string {
 		a := curl(t, g, o.url(path))
 		return a.header.Get("Crawlgate-Reason")
@@ -185,11 +135,11 @@ func TestRedisAway(t *testing.T) {
 	if code := get("/before"); code != "" {
 		t.Fatalf("refused with Redis there: %s", code)
 	}
-	red.stop()
+	red.Stop()
 	if code := get("/away"); code != "overloaded" {
 		t.Errorf("with Redis away: %q", code)
 	}
-	red.start(t)
+	red.Start()
 	within(t, 20*time.Second, "turns are given again", func() bool { return get("/back") == "" })
 	for _, a := range o.pages() {
 		if a.URI == "/away" {
@@ -201,9 +151,9 @@ func TestRedisAway(t *testing.T) {
 // A Redis that may evict keys, a wrong password, and a wrong URL stop the start and name the setting.
 func TestRedisRefused(t *testing.T) {
 	t.Parallel()
-	evicting := startRedis(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
-	locked := startRedis(t, "--requirepass", "right")
-	for name, u := range map[string]string{"evicts": "redis://" + evicting.addr, "password": "redis://:wrong@" + locked.addr, "nobody": "redis://127.0.0.1:1", "form": "http://127.0.0.1"} {
+	evicting := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
+	locked := redistest.Start(t, "--requirepass", "right")
+	for name, u := range map[string]string{"evicts": "redis://" + evicting.Addr, "password": "redis://:wrong@" + locked.Addr, "nobody": "redis://127.0.0.1:1", "form": "http://127.0.0.1"} {
 		t.Run(name, func(t *testing.T) {
 			g := startGate(t, gateConfig{noWait: true, more: fmt.Sprintf("redis: {url: %q}\n", u)})
 			if code := g.exit(t, 20*time.Second); code != 2 {
@@ -222,13 +172,13 @@ func TestRedisRefused(t *testing.T) {
 // What a site refused to one agent at one gate goes out under no other agent at the other gate.
 func TestIdentityLockAcrossGates(t *testing.T) {
 	t.Parallel()
-	red := startRedis(t)
+	red := redistest.Start(t)
 	o := newOrigin(t, "plain", func(o *origin) {
 		o.handle = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }
 	}, "locked.test")
 	cfg := gateConfig{agents: `[{name: a, product_token: ABot, user_agent: "ABot/1.0 (+https://bot.example/a)"}, {name: b, product_token: BBot, user_agent: "BBot/1.0 (+https://bot.example/b)"}]`,
 		profiles: "[{name: one, agent: a, pacing: {gap: 10ms}}, {name: two, agent: b, pacing: {gap: 10ms}}]", origins: []*origin{o},
-		more: fmt.Sprintf("redis: {url: \"redis://%s/0\"}\n", red.addr)}
+		more: fmt.Sprintf("redis: {url: \"redis://%s/0\"}\n", red.Addr)}
 	first, second := startGate(t, cfg), startGate(t, cfg)
 	if a := curl(t, first, o.url("/page")); a.status != http.StatusForbidden || a.header.Get("Crawlgate-Reason") != "" {
 		t.Fatalf("%+v", a)
@@ -247,7 +197,7 @@ func TestIdentityLockAcrossGates(t *testing.T) {
 // saw binds the other.
 func TestJobAndSignalsAcrossGates(t *testing.T) {
 	t.Parallel()
-	red := startRedis(t)
+	red := redistest.Start(t)
 	o := newOrigin(t, "plain", func(o *origin) {
 		o.handle = func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/bound" {
@@ -257,7 +207,7 @@ func TestJobAndSignalsAcrossGates(t *testing.T) {
 		}
 	}, "job.test")
 	cfg := gateConfig{profiles: "[{name: crawl, pacing: {gap: 1ms, max_wait: 10s}, job: {max_pages: 3}, robots: {stop_on: [ai-input=no], response_signals: bind}}]", origins: []*origin{o},
-		more: fmt.Sprintf("redis: {url: \"redis://%s/0\", store_grace: 200ms}\n", red.addr)}
+		more: fmt.Sprintf("redis: {url: \"redis://%s/0\", store_grace: 200ms}\n", red.Addr)}
 	gates := []*gate{startGate(t, cfg), startGate(t, cfg)}
 	get := func(n int, job, path string) string {
 		t.Helper()
@@ -288,11 +238,11 @@ func TestJobAndSignalsAcrossGates(t *testing.T) {
 	if code := get(1, "signals", "/bound"); code != "robots-signal" {
 		t.Errorf("the other gate: %q", code)
 	}
-	red.stop()
+	red.Stop()
 	if code := get(1, "signals", "/away"); code != "overloaded" {
 		t.Errorf("without the store: %q", code)
 	}
-	red.start(t) // empty
+	red.Start() // empty
 	within(t, 20*time.Second, "jobs go on", func() bool { return get(1, "signals", "/back") == "" })
 	if code := get(1, "errand", "/more"); code != "job-exhausted" {
 		t.Errorf("a store that came back empty gave a job new pages: %q", code)

@@ -15,6 +15,7 @@ import (
 var mayImport = map[string][]string{
 	"crawlgate/policy":              {},
 	"crawlgate/pacing":              {},
+	"crawlgate/pacing/redistest":    {},
 	"crawlgate/sign":                {},
 	"crawlgate/allowlist":           {},
 	"crawlgate/audit":               {},
