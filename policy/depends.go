@@ -35,6 +35,18 @@ func (g *Group) Depends(parts []string, open bool, o Options) bool {
 		parts[i] = string(appendCanonical(nil, parts[i], false))
 	}
 	parts[0] = string(resolved)
+	if g.depends(parts, open, o) {
+		return true
+	}
+	if len(resolved) == len(target) {
+		return false
+	}
+	parts[0] = string(target)
+	return g.depends(parts, open, o)
+}
+
+// depends tells whether a signal may count or not, or a rule that may match would overrule the best of those that do.
+func (g *Group) depends(parts []string, open bool, o Options) bool {
 	if len(o.StopOn) > 0 && slices.ContainsFunc(g.signals, func(s signal) bool {
 		must, may := reach(g.str(s.pat), parts, open)
 		return s.pat.n > 0 && may && !must
@@ -44,18 +56,6 @@ func (g *Group) Depends(parts []string, open bool, o Options) bool {
 	if g.token == "" {
 		return false
 	}
-	if g.depends(parts, open) {
-		return true
-	}
-	if len(resolved) == len(target) {
-		return false
-	}
-	parts[0] = string(target)
-	return g.depends(parts, open)
-}
-
-// depends tells whether a rule that may match would overrule the best of those that do.
-func (g *Group) depends(parts []string, open bool) bool {
 	best := int32(-1)
 	var perhaps []int32
 	for i := range g.rules {

@@ -60,13 +60,17 @@ func TestDependsIsSound(t *testing.T) {
 		for range rapid.IntRange(1, 4).Draw(t, "rules") {
 			b.WriteString(rapid.SampledFrom([]string{"Allow: /", "Disallow: /"}).Draw(t, "kind") + text(6, "ab?&=*$").Draw(t, "pattern") + "\n")
 		}
+		if rapid.Bool().Draw(t, "signal") {
+			b.WriteString("Content-Usage: /" + text(6, "ab?&=*$/.").Draw(t, "pattern") + " search=n\n")
+		}
+		o := Options{StopOn: []string{"search=no"}}
 		g := Parse([]byte(b.String())).Group("x")
-		parts := []string{"/" + text(3, "ab").Draw(t, "path") + "?" + text(3, "ab=").Draw(t, "query")}
+		parts := []string{"/" + text(6, "ab/.").Draw(t, "path") + "?" + text(3, "ab=").Draw(t, "query")}
 		for range rapid.IntRange(0, 2).Draw(t, "masked") {
 			parts = append(parts, text(3, "ab&=").Draw(t, "part"))
 		}
 		open := rapid.Bool().Draw(t, "open")
-		if g.Depends(parts, open, Options{}) {
+		if g.Depends(parts, open, o) {
 			return
 		}
 		fill := func(name string) string {
@@ -83,7 +87,7 @@ func TestDependsIsSound(t *testing.T) {
 			return b.String()
 		}
 		one, two := fill("one"), fill("two")
-		if g.MatchString(one).Allowed != g.MatchString(two).Allowed {
+		if g.DecideString(one, o).Allowed != g.DecideString(two, o).Allowed {
 			t.Fatalf("%q %s %s", b.String(), one, two)
 		}
 	})

@@ -145,18 +145,19 @@ func usageLevels(lines []string) (l levels) {
 
 // combine works out what all lines say together about a target. Of each kind of line and for each key the longest
 // path that matches counts, no path being the shortest; among equals, and between the two kinds, the most restrictive.
-func (g *Group) combine(target []byte) (e effective) {
+// Content-Usage says nothing about a path that may not be crawled (draft-ietf-aipref-attach).
+func (g *Group) combine(target []byte, crawled bool) (e effective) {
 	var octets [2][sigKeys]uint32
 	var at [2]levels
 	var from [2][sigKeys]int32
 	budget := matchBudget
 	for i := range g.signals {
 		s := &g.signals[i]
-		if s.pat.n > 0 && !patternMatch(g.str(s.pat), target, &budget) {
+		if s.usage && !crawled || s.pat.n > 0 && !patternMatch(g.str(s.pat), target, &budget) {
 			continue
 		}
 		if budget <= 0 {
-			return g.strictest()
+			return g.strictest(crawled)
 		}
 		kind := 0
 		if s.usage {
@@ -183,8 +184,11 @@ func (g *Group) combine(target []byte) (e effective) {
 }
 
 // strictest takes every line for one that covers every path: the answer when working out which do takes too long.
-func (g *Group) strictest() (e effective) {
+func (g *Group) strictest(crawled bool) (e effective) {
 	for i := range g.signals {
+		if g.signals[i].usage && !crawled {
+			continue
+		}
 		for k, v := range g.signals[i].levels {
 			if v > e.levels[k] {
 				e.levels[k], e.from[k] = v, int32(i)
@@ -234,11 +238,12 @@ func (g *Group) staticSignals() *effective {
 	if len(g.signals) == 0 {
 		return nil
 	}
-	e := g.combine(nil)
+	e := g.combine(nil, true)
 	return &e
 }
 
-// signalsFor is what the signals say about a target; nil when there are none. Dot segments are resolved before.
+// signalsFor is what the signals say about a target that may be crawled; nil when there are none. Dot segments are
+// resolved before.
 func (g *Group) signalsFor(target []byte) *effective {
 	if len(g.signals) == 0 || g.static != nil {
 		return g.static
@@ -246,8 +251,41 @@ func (g *Group) signalsFor(target []byte) *effective {
 	if hasDotSegment(target[:pathLen(target)]) {
 		target = resolveDots(target)
 	}
-	e := g.combine(target)
+	e := g.combine(target, true)
 	return &e
+}
+
+// signalsOfDenied is what the signals say about a target that a rule denies.
+func (g *Group) signalsOfDenied(target []byte) map[string]string {
+	if hasDotSegment(target[:pathLen(target)]) {
+		target = resolveDots(target)
+	}
+	e := g.combine(target, false)
+	return e.values
+}
+
+// hasUsage tells whether any line is a Content-Usage.
+func (g *Group) hasUsage() bool {
+	for i := range g.signals {
+		if g.signals[i].usage {
+			return true
+		}
+	}
+	return false
+}
+
+// stopped finds the line of the signals that stops a target, and what they say then. Like the rules, they are asked
+// about a target with dot segments as written, too: it is stopped if either is.
+func (g *Group) stopped(sig *effective, target []byte, stopOn []string) (says *effective, from int32, stop string) {
+	from, stop = g.stopAt(sig, stopOn)
+	if from >= 0 || sig == nil || sig == g.static || len(stopOn) == 0 || !hasDotSegment(target[:pathLen(target)]) {
+		return sig, from, stop
+	}
+	raw := g.combine(target, true)
+	if from, stop = g.stopAt(&raw, stopOn); from >= 0 {
+		sig = &raw
+	}
+	return sig, from, stop
 }
 
 // Signals are the effective signals for a URL as text: keys search, ai-input, ai-train and use. The map must not be

@@ -62,6 +62,41 @@ func TestSignalPaths(t *testing.T) {
 	}
 }
 
+// TestSignalsOfDotSegments: a signal for a folder stops what is written as a path through it, as a rule would.
+func TestSignalsOfDotSegments(t *testing.T) {
+	const file = "User-agent: *\nContent-Usage: /members/ search=n\nContent-Signal: /free/ search=yes\n"
+	g := Parse([]byte(file)).Group("X")
+	o := Options{StopOn: []string{"search=no"}}
+	for _, target := range []string{"/free/../members/x", "/members/../x", "/members/%2e%2E/free/x", "/x/.././members/"} {
+		v := g.DecideString(target, o)
+		if v.Allowed || v.Class != ClassContentSignal || v.Line != 2 || v.Signal != "search=no" || v.Signals["search"] != "no" {
+			t.Errorf("%s: %+v", target, v)
+		}
+	}
+	for _, target := range []string{"/x/../y", "/free/../x", "/x?/members/../y"} {
+		wants(t, g.DecideString(target, o), true, ReasonOK, ClassNoMatch)
+	}
+}
+
+// TestUsageOfDeniedPaths: Content-Usage says nothing about a path that may not be crawled, Content-Signal does.
+func TestUsageOfDeniedPaths(t *testing.T) {
+	for _, c := range []struct {
+		lines, path string
+		want        map[string]string
+	}{
+		{"Content-Usage: search=n\n", "/a/x", nil},
+		{"Content-Usage: search=n\n", "/x", map[string]string{"search": "no"}},
+		{"Content-Usage: /a/ train-ai=n, search=n\nContent-Signal: search=yes\n", "/a/x", map[string]string{"search": "yes"}},
+		{"Content-Usage: /a/ train-ai=n, search=n\nContent-Signal: /a search=yes\n", "/b/../a/x", map[string]string{"search": "yes"}},
+		{"Content-Usage: /a/ train-ai=n\nContent-Signal: search=yes\n", "/a/ok", map[string]string{"search": "yes", "ai-train": "no"}},
+	} {
+		g := Parse([]byte("User-agent: *\nDisallow: /a/\nAllow: /a/ok\n" + c.lines)).Group("X")
+		if diff := cmp.Diff(c.want, g.DecideString(c.path, Options{}).Signals); diff != "" {
+			t.Errorf("%q, %s: %s", c.lines, c.path, diff)
+		}
+	}
+}
+
 func TestSignalsWithoutAGroup(t *testing.T) {
 	g := Parse([]byte("Content-Signal: ai-input=no\nUser-agent: Other\nAllow: /\n")).Group("X")
 	wants(t, g.DecideString("/x", Options{StopOn: []string{"ai-input=no"}}), false, ReasonSignal, ClassContentSignal)

@@ -153,10 +153,14 @@ func (g *Group) decide(v *Verdict, target []byte, o Options) {
 	}
 	if class == ClassRuleDisallow {
 		v.refuse(ReasonDisallow, class)
+		if g.hasUsage() {
+			v.Signals = g.signalsOfDenied(target)
+		}
 		return
 	}
-	if from, stop := g.stopAt(sig, o.StopOn); from >= 0 {
+	if sig, from, stop := g.stopped(sig, target, o.StopOn); from >= 0 {
 		v.refuse(ReasonSignal, ClassContentSignal)
+		v.Signals = sig.values
 		v.Rule, v.Line, v.RuleOctets = g.signalText(from), int(g.signals[from].line), int(g.signals[from].pat.n)
 		v.Signal, v.SignalLine = stop, v.Line
 		return
