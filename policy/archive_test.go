@@ -228,6 +228,65 @@ func TestRestart(t *testing.T) {
 	})
 }
 
+// TestClockSetBack: what was read at a time that has not come yet is of unknown age. It is read again, and neither it nor
+// a failure of then holds for longer than a clock that runs right would have it.
+func TestClockSetBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const body = "User-agent: *\nDisallow: /no\n"
+		then := time.Now().Add(100 * time.Hour).UTC()
+		q := query(t, "https://a.test/no")
+		q.Profile.Retries = 0
+		good := Version{
+			Host: "a.test", URL: "https://a.test/robots.txt", Agent: q.Agent, Class: ClassNoMatch, Status: 200, HTTPStatus: 200,
+			Effective: then, Fetched: then, Until: then.Add(maxAge), SHA256: hexSum([]byte(body)), File: bodyFile(hexSum([]byte(body))),
+		}
+		fail := Version{
+			Host: "a.test", URL: "https://a.test/robots.txt", Agent: q.Agent, Class: ClassUnreachable, Reason: ReasonUnreadable,
+			Effective: then, Fetched: then, Until: then.Add(time.Minute), Failures: 1, Good: &good,
+		}
+		for _, c := range []struct {
+			stored Version
+			status int
+			class  string
+		}{
+			{good, 404, ClassNoRobots},
+			{good, 200, ClassRuleDisallow},
+			{good, 503, ClassUnreachable}, // a copy of unknown age stands in for nothing
+			{fail, 200, ClassRuleDisallow},
+		} {
+			a := openArchive(t, t.TempDir(), Defaults())
+			if err := a.store(&good, []byte(body)); err != nil {
+				t.Fatal(err)
+			}
+			if err := a.store(&c.stored, []byte(body)); err != nil {
+				t.Fatal(err)
+			}
+			s := &site{answer: always(c.status, body)}
+			p := New(Defaults(), s, a, nil)
+			cached := q
+			cached.CacheOnly = true
+			if v := p.Check(t.Context(), cached); v.Class != ClassNotConsulted {
+				t.Errorf("%s, cache only: %s", c.stored.Class, v.Class)
+			}
+			v := p.Check(t.Context(), q)
+			if v.Class != c.class || s.count() != 1 {
+				t.Errorf("%s, then %d: %s after %d fetches", c.stored.Class, c.status, v.Class, s.count())
+			}
+			if v := p.Check(t.Context(), q); v.Class != c.class || s.count() != 1 {
+				t.Errorf("%s, then %d, asked again: %s after %d fetches", c.stored.Class, c.status, v.Class, s.count())
+			}
+			past := q
+			past.At = time.Now()
+			if v := p.Check(t.Context(), past); v.Class != c.class {
+				t.Errorf("%s, then %d: the archive says %s of now", c.stored.Class, c.status, v.Class)
+			}
+			if err := a.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
 // TestEvictedIsCompiledAgain: with an archive, what memory has no room for is not asked for again.
 func TestEvictedIsCompiledAgain(t *testing.T) {
 	s := &site{answer: always(200, "User-agent: *\n"+strings.Repeat("Disallow: /a-rather-long-path/with-segments\nDisallow: /b*c\n", 200))}

@@ -231,8 +231,10 @@ func (p *Policy) version(k key, o *outcome, good *copied, count int) *Version {
 	if good != nil && good.class == v.Class && good.sha == v.SHA256 && good.status == v.Status {
 		v.Effective = good.from
 	}
-	if count > 1 {
-		v.Effective = now // after a failure the same file begins anew: between the two it could not be read
+	// After a failure the same file begins anew: between the two it could not be read. And none was first seen later
+	// than now, whatever the clock said then.
+	if count > 1 || v.Effective.After(now) {
+		v.Effective = now
 	}
 	return v
 }

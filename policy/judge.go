@@ -32,7 +32,7 @@ func (p *Policy) onDisk(v *Verdict, k key, st *state, now time.Time) bool {
 
 // usable tells whether the last good copy stands in for a file that cannot be read just now (RFC 9309 2.4).
 func (s *state) usable(c *ProfileConfig, now time.Time) bool {
-	if s.good == nil || c.StaleOnError == Deny {
+	if s.good == nil || c.StaleOnError == Deny || ahead(s.good.fetched, now) {
 		return false
 	}
 	if s.fail.class != ClassUnreachable && s.fail.class != ClassRateLimited {

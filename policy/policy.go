@@ -159,7 +159,7 @@ func (p *Policy) Check(ctx context.Context, q Query) Verdict {
 	switch {
 	case q.CacheOnly:
 		// Rules that were read bind a little longer than they are fresh; a failure says nothing about rules.
-		if st == nil || st.good == nil || now.Sub(st.good.fetched) > maxAge {
+		if st == nil || st.good == nil || now.Sub(st.good.fetched) > maxAge || ahead(st.good.fetched, now) {
 			v.allow(ClassNotConsulted)
 			return v
 		}
@@ -198,10 +198,14 @@ func itself(target []byte) bool {
 // due tells whether the file must be asked for again.
 func (s *state) due(now time.Time) bool {
 	if s.fail != nil {
-		return !now.Before(s.fail.next)
+		return !now.Before(s.fail.next) || ahead(s.fail.at, now)
 	}
-	return !now.Before(s.good.expires)
+	return !now.Before(s.good.expires) || ahead(s.good.fetched, now)
 }
+
+// ahead tells whether a time noted in the past lies in the future: the clock was set back since, so that nobody knows
+// how long ago it was.
+func ahead(t, now time.Time) bool { return t.After(now.Add(clockSkew)) }
 
 // lookup finds what is known about a file, in memory or, after a restart or an eviction, in the archive.
 func (p *Policy) lookup(k key, q *Query) *state {

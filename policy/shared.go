@@ -27,7 +27,7 @@ const (
 	leaseAgain = 200 * time.Millisecond
 	// staleKeep is how long a value is kept past its use, for instances that come back.
 	staleKeep = 24 * time.Hour
-	// clockSkew is how far another instance's clock may be ahead.
+	// clockSkew is how far another instance's clock, or ours before it was set back, may be ahead.
 	clockSkew = time.Minute
 )
 
@@ -84,7 +84,7 @@ func (p *Policy) adopt(ctx context.Context, id string, k key, q *Query, old *sta
 		return nil
 	}
 	now := time.Now()
-	if !now.Before(v.Until) || v.Until.Sub(v.Fetched) > maxAge || v.Fetched.After(now.Add(clockSkew)) || old != nil && !v.Fetched.After(old.seen()) {
+	if !now.Before(v.Until) || v.Until.Sub(v.Fetched) > maxAge || ahead(v.Fetched, now) || old != nil && !v.Fetched.After(old.seen()) {
 		return nil
 	}
 	st := &state{}
