@@ -187,8 +187,14 @@ func (b *bindings) empty() bool {
 	return len(b.all) == 0
 }
 
+// bindKey names agent and URL, in whatever spelling it is asked for.
 func bindKey(q *Query) string {
-	return hexSum([]byte(q.Agent + "\n" + q.URL.Scheme + "://" + q.URL.Host + q.URL.RequestURI()))
+	k := keyOf(q.URL, q.Agent)
+	target := appendTarget(nil, q.URL)
+	if hasDotSegment(target[:pathLen(target)]) {
+		target = resolveDots(target)
+	}
+	return hexSum([]byte(k.agent + "\n" + k.scheme + "://" + k.host + string(target)))
 }
 
 // ResponseSignals reads Content-Signal and Content-Usage from an answer's header: keys search, ai-input, ai-train, use.

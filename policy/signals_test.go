@@ -152,6 +152,18 @@ func TestBind(t *testing.T) {
 		}
 		refused(p)
 		other := q
+		for _, same := range []string{"https://a.test/%78?secret=1", "https://a.test/y/../x?secret=%31", "https://a.test/%2e/x?secret=1", "wss://a.test/x?secret=1"} {
+			other.URL = target(t, same)
+			if v := p.Check(t.Context(), other); v.Class != ClassResponseSignal {
+				t.Errorf("%s: %s", same, v.Class)
+			}
+		}
+		for _, another := range []string{"https://a.test/x", "https://a.test/X?secret=1", "http://a.test/x?secret=1", "https://a.test/%2Fx?secret=1"} {
+			other.URL = target(t, another)
+			if v := p.Check(t.Context(), other); v.Class != ClassNoRobots {
+				t.Errorf("%s: %s", another, v.Class)
+			}
+		}
 		other.URL = target(t, "https://a.test/y")
 		wants(t, p.Check(t.Context(), other), true, ReasonOK, ClassNoRobots)
 		other = q
