@@ -3,6 +3,7 @@ package policy
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -363,6 +364,36 @@ func TestCrash(t *testing.T) {
 			}
 			if now, err := os.ReadFile(path); err != nil || string(now) != string(raw) {
 				t.Fatalf("cut at %d: not mended", cut)
+			}
+		}
+	})
+	t.Run("damaged copy of a failure", func(t *testing.T) {
+		for _, sha := range []string{`"x"`, `""`, `"../../../../etc/passwd"`} {
+			dir, v := fill(t)
+			a := openArchive(t, dir, Defaults())
+			good := v
+			good.SHA256, good.File = "SHA", ""
+			now := time.Now().UTC()
+			fail := Version{
+				Host: v.Host, URL: v.URL, Agent: v.Agent, Class: ClassUnreachable, Reason: ReasonUnreadable,
+				Effective: now, Fetched: now, Until: now.Add(time.Minute), Failures: 1, Good: &good,
+			}
+			line, err := json.Marshal(&fail)
+			if err != nil {
+				t.Fatal(err)
+			}
+			line = []byte(strings.Replace(string(line), `"SHA"`, sha, 1) + "\n")
+			path := filepath.Join(dir, indexName)
+			raw, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(a.Close(), os.WriteFile(path, append(raw, line...), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			// The line says nothing that can be used, and the file is read again.
+			if v, n := reopened(t, dir); v.Class != ClassNoMatch || n != 1 {
+				t.Errorf("%s: %s after %d fetches", sha, v.Class, n)
 			}
 		}
 	})

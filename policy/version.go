@@ -74,11 +74,14 @@ func (v *Version) valid() bool {
 	if v.URL == "" || v.Effective.IsZero() || v.Class == "" {
 		return false
 	}
+	if v.Good != nil && !v.Good.valid() {
+		return false
+	}
 	if v.SHA256 == "" {
-		return v.File == ""
+		return v.File == "" && v.Class != ClassNoMatch
 	}
 	if len(v.SHA256) != 64 || strings.Trim(v.SHA256, "0123456789abcdef") != "" {
 		return false
 	}
-	return v.File == bodyFile(v.SHA256) && (v.Good == nil || v.Good.valid())
+	return v.File == bodyFile(v.SHA256)
 }
