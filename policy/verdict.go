@@ -147,6 +147,7 @@ func (g *Group) decide(v *Verdict, target []byte, o Options) {
 	}
 	if o.NamedGroupStopsAll && g.firstNo >= 0 && g.token != star && class != ClassRuleDisallow {
 		i, class = g.firstNo, ClassRuleDisallow
+		v.Notes = append(v.Notes, "a Disallow in a group that names the agent stops the whole site (robots.named_group_stops_all)")
 	}
 	if i >= 0 {
 		v.Rule, v.Line, v.RuleOctets = g.ruleText(i), int(g.rules[i].line), int(g.rules[i].pat.n)

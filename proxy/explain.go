@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 
 	"crawlgate/allowlist"
 	"crawlgate/audit"
 	"crawlgate/pacing"
+	"crawlgate/policy"
 	"crawlgate/proxy/guard"
 )
 
@@ -73,6 +75,9 @@ type ExplainedRobots struct {
 	DelaySource string            `json:"delay_source,omitempty"`
 	DelayLine   int               `json:"delay_line,omitempty"`
 	Sitemaps    []string          `json:"sitemaps,omitempty"`
+	Truncated   bool              `json:"truncated,omitempty"` // longer than 500 KiB
+	Mode        string            `json:"mode"`
+	Choice      string            `json:"choice,omitempty"` // the setting that decided where no line did, as `robots.mode: named`
 	Notes       []string          `json:"notes,omitempty"`
 }
 
@@ -227,7 +232,11 @@ func (x *exchange) explainRobots(ctx context.Context, e *Explanation, at time.Ti
 		e.Robots = &ExplainedRobots{
 			URL: v.RobotsURL, Status: v.Status, Class: v.Class, SHA256: v.SHA256, FetchedAt: v.FetchedAt, Expires: v.Expires, Stale: v.Stale,
 			Group: v.Group, GroupLine: v.GroupLine, Rule: v.Rule, Line: v.Line, Octets: v.RuleOctets, Signal: v.Signal, SignalLine: v.SignalLine,
-			Signals: v.Signals, DelayS: v.Delay.Seconds(), DelaySource: v.DelaySource, DelayLine: v.DelayLine, Sitemaps: v.Sitemaps, Notes: v.Notes,
+			Signals: v.Signals, DelayS: v.Delay.Seconds(), DelaySource: v.DelaySource, DelayLine: v.DelayLine, Sitemaps: v.Sitemaps, Truncated: v.Truncated,
+			Mode: x.profile.Robots.Mode, Choice: robotsChoice(&v, &x.profile.Robots), Notes: v.Notes,
+		}
+		if v.Cause != nil {
+			e.Robots.Notes = append(slices.Clip(v.Notes), "it could not be read: "+v.Cause.Error())
 		}
 	}
 	if v.Allowed {
@@ -239,6 +248,32 @@ func (x *exchange) explainRobots(ctx context.Context, e *Explanation, at time.Ti
 		return x.unlessReportingTo(e, no)
 	}
 	return no
+}
+
+// robotsChoice names the setting that decided where neither a line of the file nor RFC 9309 alone did.
+func robotsChoice(v *policy.Verdict, c *policy.ProfileConfig) string {
+	switch v.Class {
+	case policy.ClassNotConsulted:
+		return "robots.mode: " + c.Mode
+	case policy.ClassNoRobots, policy.ClassForbidden, policy.ClassTooManyRedirects:
+		switch {
+		case v.Status == http.StatusUnauthorized || v.Status == http.StatusForbidden:
+			return "robots.on_401_403: " + c.On401403
+		case v.Status < 400:
+			return "robots.too_many_redirects: " + c.TooManyRedirects
+		}
+	case policy.ClassNoGroup:
+		if c.Mode == policy.ModeNamed {
+			return "robots.mode: " + c.Mode
+		}
+	case policy.ClassUnreadableAllow, policy.ClassUnreachable, policy.ClassRateLimited, policy.ClassChallenge, policy.ClassRedirectBlocked:
+		return "robots.when_unreadable: " + c.WhenUnreadable
+	case policy.ClassVisitTime:
+		return "robots.visit_time: " + c.VisitTime
+	case policy.ClassResponseSignal:
+		return "robots.response_signals: " + c.ResponseSignals
+	}
+	return ""
 }
 
 // unlessReportingTo is unlessReporting for an explanation.

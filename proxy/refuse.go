@@ -127,6 +127,10 @@ func (no *refusal) answer(req *http.Request, id, url, agent string, wantsHTML bo
 func (no *refusal) sentence(t row) string {
 	if v := no.verdict; v != nil && no.detail == "" {
 		switch {
+		case v.Class == policy.ClassResponseSignal:
+			return "The last answer for this URL said " + v.Signal + " in its header. " + t.advice
+		case v.Class == policy.ClassNoVersion:
+			return "The archive holds no version of " + v.RobotsURL + " for that time."
 		case v.Signal != "":
 			return v.RobotsURL + " line " + strconv.Itoa(v.SignalLine) + " says: " + v.Signal + ". " + t.advice
 		case v.Rule != "":
@@ -135,7 +139,7 @@ func (no *refusal) sentence(t row) string {
 				group = " (group " + v.Group + ")"
 			}
 			return v.RobotsURL + " line " + strconv.Itoa(v.Line) + " says: " + v.Rule + group + ". " + t.advice
-		case v.RobotsURL != "":
+		case v.RobotsURL != "" && (no.code == RobotsUnreadable || no.code == RobotsChallenge):
 			return v.RobotsURL + " could not be read. " + t.advice
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -132,7 +134,7 @@ func explanationText(e *proxy.Explanation) string {
 	}
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	line := func(name, format string, args ...any) {
-		fmt.Fprintf(w, "  %s\t%s\n", name, fmt.Sprintf(format, args...))
+		fmt.Fprintf(w, "  %s\t%s\n", name, shown(fmt.Sprintf(format, args...)))
 	}
 	if e.Allowed && e.WouldDeny != "" {
 		line("report", "enforce is false: it is sent, and recorded as refused by %s", e.WouldDeny)
@@ -199,31 +201,50 @@ func robotsLines(line func(string, string, ...any), e *proxy.Explanation, r *pro
 		state += ", kept until " + moment(e.At, r.Expires)
 	}
 	if r.Stale {
-		state += ", stale: the last refresh failed"
+		state += ", stale: the last refresh failed (robots.stale_on_error: keep)"
 	}
 	line("robots", "%s  %s", r.URL, state)
-	if r.Group != "" {
-		own := ""
-		if r.Group != "*" {
-			own = "   (own group: rules for * do not apply)"
-		}
-		at := ""
-		if r.GroupLine > 0 {
-			at = fmt.Sprintf("   line %d", r.GroupLine)
-		}
-		line("group", "User-agent: %s%s%s", r.Group, at, own)
+	at := ""
+	if r.GroupLine > 0 {
+		at = fmt.Sprintf("   line %d", r.GroupLine)
+	}
+	switch {
+	case r.Group == "*":
+		line("group", "User-agent: *%s   (no group names %s)", at, e.Token)
+	case r.Group != "":
+		line("group", "User-agent: %s%s   (own group: rules for * do not apply)", r.Group, at)
+	case r.Class == "no_group" && r.Mode == "named":
+		line("group", "none names %s, and no other counts", e.Token)
+	case r.Class == "no_group":
+		line("group", "none names %s, and there is none for *", e.Token)
+	}
+	choice := ""
+	if r.Choice != "" {
+		choice = ", " + r.Choice
 	}
 	if r.Rule != "" {
 		octets := ""
-		if r.Octets > 0 {
-			octets = fmt.Sprintf("   longest match, %d octets", r.Octets)
+		if r.Octets > 0 && strings.HasPrefix(r.Class, "rule_") {
+			octets = fmt.Sprintf("   longest match, %s", count(r.Octets, "octet"))
 		}
 		line("rule", "%s   line %d%s", r.Rule, r.Line, octets)
 	} else if r.Signal == "" {
-		line("rule", "none decides (%s)", r.Class)
+		line("rule", "none decides (%s%s)", r.Class, choice)
 	}
-	if r.Signal != "" {
+	switch {
+	case r.Signal != "" && r.SignalLine > 0:
 		line("signal", "%s   line %d", r.Signal, r.SignalLine)
+	case r.Signal != "":
+		line("signal", "%s   in the last answer for this URL%s", r.Signal, choice)
+	case len(r.Signals) > 0:
+		var says []string
+		for _, k := range slices.Sorted(maps.Keys(r.Signals)) {
+			says = append(says, k+"="+r.Signals[k])
+		}
+		line("signals", "%s", strings.Join(says, ", "))
+	}
+	if r.Truncated {
+		line("note", "the file is longer than 500 KiB; its end was not read")
 	}
 	for _, n := range r.Notes {
 		line("note", "%s", n)

@@ -5,6 +5,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"crawlgate/policy"
 )
@@ -84,6 +85,20 @@ func printable(s string) string {
 		return q
 	}
 	return s
+}
+
+// shown writes out what could steer a terminal, and leaves the rest as it is.
+func shown(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		if unicode.IsPrint(r) {
+			b.WriteRune(r)
+			continue
+		}
+		q := strconv.QuoteRune(r)
+		b.WriteString(q[1 : len(q)-1])
+	}
+	return b.String()
 }
 
 // printIgnored lists the lines without effect on stderr, as FILE:LINE: reason: text.
