@@ -66,15 +66,19 @@ func (i *instance) openAdmin(cfg *configs.Config) error {
 }
 
 func (s *adminServer) serve(l net.Listener, h http.Handler, debug func(string, ...any)) {
-	srv := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: 90 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 32 << 10, ErrorLog: log.New(debugWriter{debug}, "", 0)}
+	srv := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: 90 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 32 << 10, ErrorLog: log.New(debugWriter{debug, "admin listener"}, "", 0)}
 	s.http = append(s.http, srv)
 	go func() { _ = srv.Serve(l) }()
 }
 
-type debugWriter struct{ debug func(string, ...any) }
+// debugWriter takes what net/http would print.
+type debugWriter struct {
+	debug func(string, ...any)
+	who   string
+}
 
 func (w debugWriter) Write(p []byte) (int, error) {
-	w.debug("admin listener", "message", strings.TrimSpace(string(p)))
+	w.debug(w.who, "message", strings.TrimSpace(string(p)))
 	return len(p), nil
 }
 
