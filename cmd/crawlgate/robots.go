@@ -91,9 +91,9 @@ type robotsTest struct {
 	token    string
 	fallback []string
 	at       time.Time
-	body     []byte          // with --robots
-	answers  []robotsAnswer  // with --responses
-	compiled *policy.Ruleset // of body
+	body     []byte         // with --robots
+	answers  []robotsAnswer // with --responses
+	group    *policy.Group  // of body: what binds the agent
 	file     string
 }
 
@@ -218,7 +218,7 @@ func (t *robotsTest) read(f *robotsFlags, stdin io.Reader) error {
 		return usage("%v", err)
 	}
 	if f.robots != "" {
-		t.body, t.compiled = data, policy.Parse(data)
+		t.body, t.group = data, t.bind(policy.Parse(data))
 		return nil
 	}
 	if err := json.Unmarshal(data, &t.answers); err != nil {
@@ -271,7 +271,7 @@ func (t *robotsTest) judge(ctx context.Context, raw string) (v policy.Verdict, b
 	if err != nil && (t.answers != nil || !strings.HasPrefix(raw, "http://") && !strings.HasPrefix(raw, "https://")) {
 		return v, nil, usage("%s: no http or https URL", strconv.QuoteToASCII(raw))
 	}
-	rs := t.compiled
+	group := t.group
 	if t.answers != nil {
 		s := &robotsScript{answers: t.answers}
 		if s.guard, err = guard.New(guard.Defaults(), nil); err != nil {
@@ -286,21 +286,25 @@ func (t *robotsTest) judge(ctx context.Context, raw string) (v policy.Verdict, b
 			return v, nil, nil
 		}
 		body = s.body
-		rs = policy.Parse(body)
+		group = t.bind(policy.Parse(body))
 	} else {
 		body = t.body
 	}
 	if t.profile.Mode == policy.ModeIgnore {
 		return ignored(raw), nil, nil
 	}
-	group := rs.Group
-	if t.profile.Mode == policy.ModeNamed {
-		group = rs.NamedGroup
-	}
-	return group(t.token, t.fallback...).DecideString(raw, policy.Options{
+	return group.DecideString(raw, policy.Options{
 		StopOn: t.profile.StopOn, NamedGroupStopsAll: t.profile.NamedGroupStopsAll,
 		EnforceVisitTime: t.profile.VisitTime == policy.Enforce, At: t.at,
 	}), body, nil
+}
+
+// bind compiles the part of a file that binds the agent.
+func (t *robotsTest) bind(rs *policy.Ruleset) *policy.Group {
+	if t.profile.Mode == policy.ModeNamed {
+		return rs.NamedGroup(t.token, t.fallback...)
+	}
+	return rs.Group(t.token, t.fallback...)
 }
 
 // ignored is the verdict of mode ignore: no file is read, and robots.txt itself is called by its name.
