@@ -130,7 +130,8 @@ func TestCorpusDelaysAndSignals(t *testing.T) {
 
 func TestLint(t *testing.T) {
 	_, lint := Lint([]byte("Disallow: /early\nCrawl-delay: 1\nUser-agent:\nUser-agent: *\nDisallow: x\nClean-param: a\nnonsense\nContent-Usage: Search=n\n" +
-		"Content-Signal: on\nContent-Signal: search=yes mood=1 train\nRequest-rate: 1\nVisit-time: now\nDisallow: /\x00x\n"))
+		"Content-Signal: on\nContent-Signal: search=yes mood=1 train\nRequest-rate: 1\nVisit-time: now\nDisallow: /\x00x\n" +
+		"Request-rate: 1/5 0600-2500\nRequest-rate: 1/5 0600-0700 x\nRequest-rate: 1 / 5 m\nRequest-rate: 1/5m nightly\n"))
 	var got []string
 	for _, l := range lint {
 		got = append(got, strconv.Itoa(l.Line)+" "+l.Reason)
@@ -141,6 +142,8 @@ func TestLint(t *testing.T) {
 		"8 is no dictionary with search or train-ai and the values y or n, so it says nothing",
 		"9 holds no known `key=value`, so it says nothing", "10 `mood=1` is unknown and says nothing", "10 `train=` is unknown and says nothing",
 		"11 the value is not pages/period, so there is no rate", "12 the value is not HHMM-HHMM", "13 contains NUL; what follows it is not read",
+		"14 what follows the period is no window HHMM-HHMM, so the rate holds at any time",
+		"17 what follows the period is no window HHMM-HHMM, so the rate holds at any time",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

@@ -107,7 +107,14 @@ func (t *linter) rate(n int32, k kind, value, line string) {
 	case kindCrawlDelay:
 		_, ok = parseCrawlDelay(value)
 	case kindRequestRate:
-		_, ok = parseRequestRate(value)
+		var d delay
+		d, ok = parseRequestRate(value)
+		_, period, _ := strings.Cut(value, "/")
+		if words := strings.Fields(period); ok && !d.window.set && len(words) > 1 {
+			if _, unit := unitOf(words[len(words)-1], true); !unit {
+				t.report(n, line, "what follows the period is no window HHMM-HHMM, so the rate holds at any time")
+			}
+		}
 	case kindVisitTime:
 		_, ok = parseWindow(value)
 	default:
