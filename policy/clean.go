@@ -20,7 +20,8 @@ func decode(raw []byte) (text, rest []byte, truncated bool) {
 	whole := true
 	if len(raw) > MaxBody {
 		truncated = true
-		whole = raw[MaxBody] == '\n' || raw[MaxBody] == '\r'
+		// Of UTF-16 that octet is half a character: which one, nobody has read.
+		whole = utf16Order(raw) == nil && (raw[MaxBody] == '\n' || raw[MaxBody] == '\r')
 		raw = raw[:MaxBody]
 	}
 	text = decodeBOM(raw)
@@ -31,22 +32,25 @@ func decode(raw []byte) (text, rest []byte, truncated bool) {
 	return text, rest, truncated
 }
 
+// utf16Order is the byte order of UTF-16 by its mark, nil for everything else.
+func utf16Order(raw []byte) binary.ByteOrder {
+	switch {
+	case len(raw) < 2:
+	case raw[0] == 0xFF && raw[1] == 0xFE:
+		return binary.LittleEndian
+	case raw[0] == 0xFE && raw[1] == 0xFF:
+		return binary.BigEndian
+	}
+	return nil
+}
+
 func decodeBOM(raw []byte) []byte {
-	if len(raw) >= 2 {
-		var order binary.ByteOrder
-		switch {
-		case raw[0] == 0xFF && raw[1] == 0xFE:
-			order = binary.LittleEndian
-		case raw[0] == 0xFE && raw[1] == 0xFF:
-			order = binary.BigEndian
+	if order := utf16Order(raw); order != nil {
+		u := make([]uint16, 0, len(raw)/2)
+		for i := 2; i+1 < len(raw); i += 2 {
+			u = append(u, order.Uint16(raw[i:]))
 		}
-		if order != nil {
-			u := make([]uint16, 0, len(raw)/2)
-			for i := 2; i+1 < len(raw); i += 2 {
-				u = append(u, order.Uint16(raw[i:]))
-			}
-			return []byte(string(utf16.Decode(u)))
-		}
+		return []byte(string(utf16.Decode(u)))
 	}
 	for _, b := range []byte{0xEF, 0xBB, 0xBF} {
 		if len(raw) == 0 || raw[0] != b {

@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"compress/zlib"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf16"
 
 	"github.com/andybalholm/brotli"
 	"github.com/klauspost/compress/zstd"
@@ -258,6 +260,14 @@ func TestContentCodings(t *testing.T) {
 
 func TestLimit(t *testing.T) {
 	line := "Disallow: /late\n"
+	wide := func(parts ...string) string {
+		b := []byte("\xff\xfe")
+		for _, u := range utf16.Encode([]rune(strings.Join(parts, ""))) {
+			b = binary.LittleEndian.AppendUint16(b, u)
+		}
+		return string(b)
+	}
+	const late, n = "Disallow: /late\n", MaxBody/2 - 1 - 14 - 16 // characters of padding, so that the last line ends with the limit
 	pad := func(n int) string { return "User-agent: *\n" + strings.Repeat("#", n-14-1) + "\n" }
 	for _, c := range []struct {
 		name      string
@@ -270,6 +280,8 @@ func TestLimit(t *testing.T) {
 		{"one octet too many", pad(MaxBody-len(line)+2) + line, ClassNoMatch, true},
 		{"fits, more follows", pad(MaxBody-len(line)) + line + line, ClassRuleDisallow, true},
 		{"past it", pad(MaxBody) + line, ClassNoMatch, true},
+		{"UTF-16 fits, more follows", wide("User-agent: *\n"+strings.Repeat("#", n-1)+"\n", late, line), ClassRuleDisallow, true},
+		{"UTF-16 cut at a letter that begins like a line end", wide("User-agent: *\n"+strings.Repeat("#", n)+"\n", "Disallow: /late\u010a", line), ClassNoMatch, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			v := New(Defaults(), &site{answer: always(200, c.body)}, nil, nil).Check(t.Context(), query(t, "https://a.test/late"))

@@ -23,6 +23,9 @@ func oracle(raw []byte, lint func(int, string, string)) *Ruleset {
 	if len(raw) > MaxBody {
 		p.rs.truncated = true
 		whole = raw[MaxBody] == '\n' || raw[MaxBody] == '\r'
+		if wide := string(raw[:2]); wide == "\xff\xfe" || wide == "\xfe\xff" {
+			whole = false
+		}
 		raw = raw[:MaxBody]
 	}
 	body := oracleBOM(raw)
