@@ -107,13 +107,8 @@ func (t *linter) rate(n int32, k kind, value, line string) {
 	case kindCrawlDelay:
 		_, ok = parseCrawlDelay(value)
 	case kindRequestRate:
-		var d delay
-		d, ok = parseRequestRate(value)
-		_, period, _ := strings.Cut(value, "/")
-		if words := strings.Fields(period); ok && !d.window.set && len(words) > 1 {
-			if _, unit := unitOf(words[len(words)-1], true); !unit {
-				t.report(n, line, "what follows the period is no window HHMM-HHMM, so the rate holds at any time")
-			}
+		if _, ok = parseRequestRate(value); ok && !windowRead(value) {
+			t.report(n, line, "what follows the period is no window HHMM-HHMM, so the rate holds at any time")
 		}
 	case kindVisitTime:
 		_, ok = parseWindow(value)
@@ -126,6 +121,21 @@ func (t *linter) rate(n int32, k kind, value, line string) {
 			kindVisitTime:   "the value is not HHMM-HHMM",
 		}[k])
 	}
+}
+
+// windowRead tells whether a Request-rate has no words after its period that were passed over in place of a window.
+func windowRead(value string) bool {
+	d, ok := parseRequestRate(value)
+	if !ok || d.window.set {
+		return ok
+	}
+	_, period, _ := strings.Cut(value, "/")
+	words := strings.FieldsFunc(period, func(r rune) bool { return r < 0x80 && asciiSpace(byte(r)) })
+	if len(words) == 1 {
+		return true
+	}
+	_, unit := unitOf(words[len(words)-1], true)
+	return unit
 }
 
 func (t *linter) signal(n int32, k kind, value, line string) {

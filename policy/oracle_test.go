@@ -236,7 +236,9 @@ func (p *oracleParser) lintRate(n int32, k kind, value, line string) {
 	case kindCrawlDelay:
 		_, ok = parseCrawlDelay(value)
 	case kindRequestRate:
-		_, ok = parseRequestRate(value)
+		if _, ok = parseRequestRate(value); ok && !windowRead(value) {
+			p.report(n, line, "what follows the period is no window HHMM-HHMM, so the rate holds at any time")
+		}
 	case kindVisitTime:
 		_, ok = parseWindow(value)
 	default:
