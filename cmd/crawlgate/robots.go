@@ -205,17 +205,26 @@ func setKey(c *policy.ProfileConfig, assignment string) error {
 	return nil
 }
 
+// mostRobotsInput bounds what --robots and --responses read: a device has no end.
+const mostRobotsInput = 64 << 20
+
 // read loads --robots or --responses.
 func (t *robotsTest) read(f *robotsFlags, stdin io.Reader) error {
-	var data []byte
-	var err error
-	if t.file == "-" {
-		data, err = io.ReadAll(io.LimitReader(stdin, 64<<20))
-	} else {
-		data, err = os.ReadFile(t.file)
+	in := stdin
+	if t.file != "-" {
+		file, err := os.Open(t.file)
+		if err != nil {
+			return usage("%v", err)
+		}
+		defer file.Close()
+		in = file
 	}
+	data, err := io.ReadAll(io.LimitReader(in, mostRobotsInput+1))
 	if err != nil {
 		return usage("%v", err)
+	}
+	if len(data) > mostRobotsInput {
+		return usage("%s: longer than %d MiB", t.file, mostRobotsInput>>20)
 	}
 	if f.robots != "" {
 		t.body, t.group = data, t.bind(policy.Parse(data))
@@ -265,8 +274,12 @@ func (a *app) robotsTest(ctx context.Context, t *robotsTest, f *robotsFlags, url
 // judge answers for one URL; body is what was judged by, nil when nothing was.
 func (t *robotsTest) judge(ctx context.Context, raw string) (v policy.Verdict, body []byte, err error) {
 	u, err := url.Parse(raw)
-	if err == nil && (u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
+	switch {
+	case err != nil:
+	case u.Scheme != "http" && u.Scheme != "https":
 		err = errors.New("no http or https URL")
+	case u.Host == "":
+		return v, nil, usage("%s: no host", strconv.QuoteToASCII(raw))
 	}
 	if err != nil && (t.answers != nil || !strings.HasPrefix(raw, "http://") && !strings.HasPrefix(raw, "https://")) {
 		return v, nil, usage("%s: no http or https URL", strconv.QuoteToASCII(raw))

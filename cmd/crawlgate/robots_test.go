@@ -191,6 +191,8 @@ func TestRobotsTestOutput(t *testing.T) {
 		{name: "bad preset", args: []string{"--robots", file, "--preset", "none", "https://example.com/"}, code: exitUsage, stderr: `--preset "none" is not one of recordslabs, roftrlabs, unlob`},
 		{name: "bad time", args: []string{"--robots", file, "--agent", "X", "--at", "noon", "https://example.com/"}, code: exitUsage, stderr: `--at "noon" is no time as in RFC 3339, like 2026-01-31T10:00:00Z`},
 		{name: "no URL", args: []string{"--robots", file, "--agent", "X", "example.com"}, code: exitUsage, stderr: `"example.com": no http or https URL`},
+		{name: "no host", args: []string{"--robots", file, "--agent", "X", "http:///x"}, code: exitUsage, stderr: `"http:///x": no host`},
+		{name: "a file without end", args: []string{"--robots", "/dev/zero", "--agent", "X", "https://a.test/"}, code: exitUsage, stderr: "/dev/zero: longer than 64 MiB"},
 		{name: "bad responses", args: []string{"--responses", file, "--agent", "X", "https://example.com/"}, code: exitUsage, stderr: file + ": no JSON array of responses: invalid character 'D' looking for beginning of value"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
