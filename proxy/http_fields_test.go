@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -189,6 +190,31 @@ func TestHTTPNames(t *testing.T) {
 	if resp.StatusCode != 200 {
 		t.Errorf("plain in a tunnel: %d", resp.StatusCode)
 	}
+}
+
+// A path or query that holds a URL is a path or query: only a target that begins with a scheme is in absolute form.
+func TestHTTPURLInTarget(t *testing.T) {
+	onSides(t, hello, rigOptions{rules: ignoring}, func(t *testing.T, r *rig, o *origin, s side) {
+		for i, path := range []string{"/?u=http://other.test/", "/web/2026/http://other.test/a?b=c", "/a?u=ftp://x", "//x/y?u=https://other.test"} {
+			var status int
+			if s.h2 {
+				f := r.framer(o)
+				f.request(1, true, "GET", o, path)
+				h, err := f.answer(1)
+				must(t, err)
+				status, _ = strconv.Atoi(h[":status"])
+			} else {
+				c := r.rawConn(o, s.scheme == "https")
+				fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: %s\r\n\r\n", o.target(s.scheme == "https", path), o.hostport())
+				resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+				must(t, err)
+				status = resp.StatusCode
+			}
+			if reqs := o.requests(); status != 200 || len(reqs) != i+1 || reqs[i].RequestURI != path {
+				t.Fatalf("%s: %d, %d requests at the site", path, status, len(reqs))
+			}
+		}
+	})
 }
 
 // An IPv6 literal is reached, and its leaf carries it.

@@ -125,7 +125,8 @@ func (x *exchange) what() *refusal {
 		scheme = "https"
 	}
 	raw := r.Host
-	if strings.Contains(r.RequestURI, "://") {
+	absolute := !strings.HasPrefix(r.RequestURI, "/") && strings.Contains(r.RequestURI, "://") // a query may hold a URL
+	if absolute {
 		// An absolute target inside a tunnel must name the tunnel's host, and its scheme, too.
 		if u, err := url.Parse(r.RequestURI); err == nil {
 			raw = u.Host
@@ -142,7 +143,7 @@ func (x *exchange) what() *refusal {
 		return &refusal{code: HostMismatch, class: "authority_mismatch"}
 	}
 	target := r.RequestURI
-	if strings.Contains(target, "://") {
+	if absolute {
 		u := *r.URL
 		u.Scheme, u.Host = "", ""
 		target = u.RequestURI()
