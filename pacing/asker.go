@@ -1,6 +1,7 @@
 package pacing
 
 import (
+	"errors"
 	"math"
 	"strconv"
 	"sync/atomic"
@@ -97,7 +98,7 @@ func (p *Pacer) ask(s *shard, k *entry, name string, a *asker) {
 	defer timer.Stop()
 	for h.ctx.Err() == nil {
 		if err := h.writeOwed(name); err != nil {
-			if !p.outage(s, k, a) {
+			if !p.outage(s, k, err) {
 				return
 			}
 			h.pause(a, timer, int64(retryStore))
@@ -143,11 +144,11 @@ func (p *Pacer) ask(s *shard, k *entry, name string, a *asker) {
 		}
 		s.mu.Unlock()
 		next := int64(math.MaxInt64)
-		var failed bool
+		var failed error
 		for _, q := range asks {
 			wait, in, err := p.askFor(s, k, name, q)
 			if err != nil {
-				failed = true
+				failed = err
 				break
 			}
 			if q.w == turn {
@@ -155,8 +156,8 @@ func (p *Pacer) ask(s *shard, k *entry, name string, a *asker) {
 			}
 			next = min(next, wait)
 		}
-		if failed {
-			if !p.outage(s, k, a) {
+		if failed != nil {
+			if !p.outage(s, k, failed) {
 				return
 			}
 			next = int64(retryStore)
@@ -183,14 +184,30 @@ func (h *sharing) pause(a *asker, timer *time.Timer, d int64) {
 	}
 }
 
-// outage decides what becomes of those who wait while the store is away; false ends the asker.
-func (p *Pacer) outage(s *shard, k *entry, _ *asker) bool {
+// outage decides what becomes of those who wait while the store does not keep turns; false ends the asker.
+func (p *Pacer) outage(s *shard, k *entry, err error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	now := p.now()
+	if errors.Is(err, errForeign) {
+		k.ext.asker = nil
+		p.refuseAll(k, Overloaded, ClassStoreKey, now+int64(overloadRetry), now)
+		p.arm(s, k, now)
+		return false
+	}
 	if !p.shared.lost() {
+		// The probe may find a store well that fails our calls: nobody waits on for it beyond the deadline.
+		var late []*waiter
+		k.ext.queues.each(func(w *waiter) {
+			if w.deadline+int64(p.shared.rc.StoreGrace) <= now {
+				late = append(late, w)
+			}
+		})
+		for _, w := range late {
+			p.refuse(k, w, p.busy(Overloaded, ClassStoreAway, now+int64(overloadRetry), now))
+		}
 		return true
 	}
-	now := p.now()
 	k.ext.asker = nil
 	if !p.shared.local() {
 		p.refuseAll(k, Overloaded, ClassStoreAway, now+int64(overloadRetry), now)

@@ -288,7 +288,7 @@ func TestRedisLeaseStolen(t *testing.T) {
 	turn := mustAcquire(t, p, shortGap("h.test"))
 	client := server.client()
 	defer client.Close()
-	if err := client.FlushDB(context.Background()).Err(); err != nil {
+	if err := client.Del(context.Background(), redisPrefix+"{h.test}").Err(); err != nil {
 		t.Fatal(err)
 	}
 	life := lifeOf(turn)
@@ -318,8 +318,7 @@ func TestRedisFailover(t *testing.T) {
 		t.Errorf("after a failover the first turn came after %v, promised %v", turn.Waited(), long.Gap)
 	}
 	turn.Done(okay)
-	mustAcquire(t, q, shortGap("other.test")).Done(okay) // q notices, and puts its lease back
-	eventually(t, "the lease was not put back", func() bool {
+	eventually(t, "the lease was not put back", func() bool { // q notices by itself
 		rep, err := p.look("held.test", "")
 		return err == nil && rep.leases == 1
 	})
@@ -329,6 +328,138 @@ func TestRedisFailover(t *testing.T) {
 	holder.Done(okay)
 	r.Wait = 5 * time.Second
 	mustAcquire(t, p, r).Done(okay)
+}
+
+// TestRedisEmptied: a server that lost its data and nothing else is found out by the next call, whoever makes it. Who
+// holds a turn puts it back, and back-offs are told by those who know them.
+func TestRedisEmptied(t *testing.T) {
+	t.Parallel()
+	server := startRedis(t)
+	p, q := instance(t, server, nil), instance(t, server, nil)
+	mustAcquire(t, p, shortGap("busy.test")).Done(Outcome{Sent: true, Status: 429, RetryAfter: "60"})
+	eventually(t, "the outcome was not told", func() bool { return p.Stats().InFlight == 0 })
+	holder := mustAcquire(t, q, shortGap("held.test"))
+	client := server.client()
+	defer client.Close()
+	if err := client.FlushAll(context.Background()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	r := shortGap("held.test")
+	got := make(chan error, 1)
+	go func() {
+		turn, err := p.Acquire(context.Background(), r)
+		if err == nil && holder.Held() == nil {
+			err = errors.New("two turns at once")
+		}
+		if turn != nil {
+			turn.Done(okay)
+		}
+		got <- err
+	}()
+	eventually(t, "the lease was not put back", func() bool {
+		rep, err := p.look("held.test", "")
+		return err == nil && rep.leases == 1
+	})
+	pauseFor(context.Background(), resettle+200*time.Millisecond) // by now it would have been given without the lease
+	if err := holder.Held(); err != nil {
+		t.Errorf("the holder lost its turn: %v", err)
+	}
+	select {
+	case err := <-got:
+		t.Errorf("given while it was held: %v", err)
+	default:
+	}
+	holder.Done(okay)
+	if err := <-got; err != nil {
+		t.Error(err)
+	}
+	if busy := mustRefuse(t, instance(t, server, nil), shortGap("busy.test"), HostBackoff); busy.RetryAfter() < 50 {
+		t.Errorf("retry after %d", busy.RetryAfter())
+	}
+	if s := q.Stats(); s.LeaseLost != 0 {
+		t.Errorf("%d leases lost", s.LeaseLost)
+	}
+}
+
+// TestRedisTakesNothing: a server that answers and takes nothing (a replica, no memory) is away.
+func TestRedisTakesNothing(t *testing.T) {
+	t.Parallel()
+	for _, set := range [][]any{{"replicaof", "127.0.0.1", "1"}, {"config", "set", "maxmemory", "1"}} {
+		server := startRedis(t)
+		p := instance(t, server, func(_ *Config, rc *RedisConfig) { rc.StoreGrace = 600 * time.Millisecond })
+		client := server.client()
+		defer client.Close()
+		if err := client.Do(context.Background(), set...).Err(); err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		if busy := mustRefuse(t, p, shortGap("h.test"), Overloaded); busy.Class != ClassStoreAway || time.Since(start) > 4*time.Second {
+			t.Errorf("%v: class %s after %v", set, busy.Class, time.Since(start))
+		}
+		if !p.Stats().StoreAway {
+			t.Errorf("%v: not away", set)
+		}
+		for _, back := range [][]any{{"replicaof", "no", "one"}, {"config", "set", "maxmemory", "0"}} {
+			if err := client.Do(context.Background(), back...).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		eventually(t, "not back", func() bool { return !p.Stats().StoreAway })
+		mustAcquire(t, p, shortGap("h.test")).Done(okay)
+	}
+}
+
+// TestRedisNeverAnswers: where each call fails and the probe does not, a waiter still ends.
+func TestRedisNeverAnswers(t *testing.T) {
+	t.Parallel()
+	p := instance(t, startRedis(t), nil)
+	p.shared.b = &brokenBackend{p.shared.b}
+	r := shortGap("h.test")
+	r.Wait = 300 * time.Millisecond
+	if busy := mustRefuse(t, p, r, Overloaded); busy.Class != ClassStoreAway {
+		t.Errorf("class %s", busy.Class)
+	}
+}
+
+// brokenBackend fails every call.
+type brokenBackend struct{ backend }
+
+func (*brokenBackend) call(context.Context, string, string, *args) (reply, error) {
+	return reply{}, errors.New("i/o timeout")
+}
+
+// TestRedisForeignKey: what somebody else wrote under a host's name stops that host alone, and at once.
+func TestRedisForeignKey(t *testing.T) {
+	t.Parallel()
+	server := startRedis(t)
+	p := instance(t, server, nil)
+	client := server.client()
+	defer client.Close()
+	ctx, key := context.Background(), redisPrefix+"{h.test}"
+	for what, err := range map[string]error{
+		"text": client.Set(ctx, key, "hello", 0).Err(), "state": client.Set(ctx, key+"2", "\x81\xa1L\x91\x01", 0).Err(), "list": client.RPush(ctx, key+"3", "x").Err(),
+	} {
+		if err != nil {
+			t.Fatal(what, err)
+		}
+	}
+	for _, from := range []string{key, key + "2", key + "3"} {
+		if err := client.Rename(ctx, from, key).Err(); err != nil && from != key {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		if busy := mustRefuse(t, p, shortGap("h.test"), Overloaded); busy.Class != ClassStoreKey || time.Since(start) > 2*time.Second {
+			t.Errorf("%s: class %s after %v", from, busy.Class, time.Since(start))
+		}
+		mustAcquire(t, p, shortGap("other"+from[len(key):]+".test")).Done(okay)
+		if p.Stats().StoreAway {
+			t.Errorf("%s: the store is away", from)
+		}
+	}
+	if err := client.Del(ctx, key).Err(); err != nil {
+		t.Fatal(err)
+	}
+	mustAcquire(t, p, shortGap("h.test")).Done(okay)
 }
 
 // TestRedisWhenDownLocal: each instance keeps gap x instances by itself, and tells what is owed when the server is back.

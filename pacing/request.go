@@ -83,6 +83,7 @@ const (
 	ClassMaxWaiting = "max_waiting"       // the process has too many waiting
 	ClassMaxKeys    = "max_keys"          // too many hosts known at once
 	ClassStoreAway  = "store_away"        // Redis does not answer
+	ClassStoreKey   = "store_key"         // the host's key in Redis holds something else
 	ClassClosed     = "closed"            // the pacer was closed
 	ClassDomain     = "domain"            // the turn of the registrable domain, not the host's
 	ClassAddress    = "address"           // the cap of the dialled address

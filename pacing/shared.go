@@ -2,6 +2,7 @@ package pacing
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -14,6 +15,11 @@ type backend interface {
 	ping(ctx context.Context) error
 	close() error
 }
+
+var (
+	errOtherData = errors.New("redis was restarted or emptied, or another server took over")
+	errForeign   = errors.New("a key of the turns holds something else, delete it")
+)
 
 // sharing is what a Pacer needs besides to share its turns (section 10).
 type sharing struct {
@@ -31,6 +37,8 @@ type sharing struct {
 	closed bool
 	merge  map[string]struct{} // keys with something the store does not know
 	leases map[*lease]struct{}
+
+	foreign time.Time // when a key with something else in it was last told of
 }
 
 const (
@@ -41,6 +49,7 @@ const (
 	pollNotFirst = 20 * time.Millisecond
 	freshFor     = time.Second // how long the mirror of a breaker is believed
 	lateExpiry   = int64(time.Millisecond)
+	foreignEvery = 10 * time.Second
 )
 
 func newSharing(p *Pacer, b backend, rc RedisConfig, inst string) *sharing {
@@ -104,10 +113,49 @@ func (h *sharing) call(op, name string, a *args) (reply, error) {
 	h.p.stats.trips.Add(1)
 	if err != nil {
 		h.p.stats.storeErrs.Add(1)
-		h.fail(err)
+		if errors.Is(err, errForeign) { // of this key alone
+			h.tellForeign(err)
+		} else {
+			h.fail(err)
+		}
 		return rep, err
 	}
 	return rep, nil
+}
+
+func (h *sharing) tellForeign(err error) {
+	h.mu.Lock()
+	now := time.Now()
+	tell := now.Sub(h.foreign) >= foreignEvery
+	if tell {
+		h.foreign = now
+	}
+	h.mu.Unlock()
+	if tell {
+		h.p.log.Error("no turn can be kept for a host", "error", err)
+	}
+}
+
+// changed is what a failover or a loss of the store's data asks for: what is held is put back at once, and what is known
+// of back-offs is written when the store is used again.
+func (h *sharing) changed() {
+	h.renewAll()
+	var names []string
+	now := h.p.now()
+	for i := range h.p.shards {
+		s := &h.p.shards[i]
+		s.mu.Lock()
+		for k := range s.all() {
+			if k.holdUntil > now || k.open(now) || k.fails > 0 || k.levelNow(&h.p.c, now) > 0 {
+				names = append(names, k.name)
+			}
+		}
+		s.mu.Unlock()
+	}
+	for _, name := range names {
+		h.note(name)
+	}
+	h.fail(errOtherData)
 }
 
 // fail notes that the store is away and looks for it until it is back.
@@ -119,29 +167,34 @@ func (h *sharing) fail(err error) {
 	if h.rc.WhenDown == WhenDownLocal {
 		mode = fmt.Sprintf("each instance keeps %d times the gap; the gap between two instances is not kept", h.rc.Instances)
 	}
-	h.p.log.Error("store of the turns does not answer", "error", err, "then", mode)
+	answers := errors.Is(err, errOtherData)
+	if !answers {
+		h.p.log.Error("store of the turns does not answer", "error", err, "then", mode)
+	}
 	h.run(func() {
 		tick := time.NewTicker(probeStore)
 		defer tick.Stop()
 		for {
-			select {
-			case <-h.ctx.Done():
-				return
-			case <-tick.C:
+			if !answers {
+				select {
+				case <-h.ctx.Done():
+					return
+				case <-tick.C:
+				}
 			}
+			answers = false
 			ctx, cancel := context.WithTimeout(h.ctx, callTimeout)
 			err := h.b.ping(ctx)
 			cancel()
-			if err == nil {
-				h.back()
+			if err == nil && h.back() {
 				return
 			}
 		}
 	})
 }
 
-// back is the way from an outage: first what is owed is written, then the store is used.
-func (h *sharing) back() {
+// back is the way from an outage: first what is owed is written, then the store is used. False: it is away again.
+func (h *sharing) back() bool {
 	h.mu.Lock()
 	names := make([]string, 0, len(h.merge))
 	for name := range h.merge {
@@ -149,13 +202,14 @@ func (h *sharing) back() {
 	}
 	h.mu.Unlock()
 	for _, name := range names {
-		if err := h.writeOwed(name); err != nil {
-			break // away again: the next probe starts over
+		if err := h.writeOwed(name); err != nil && !errors.Is(err, errForeign) {
+			return false
 		}
 	}
 	h.downSince.Store(0)
 	h.p.log.Info("store of the turns answers again", "keys_written", len(names))
 	h.wakeAll()
+	return true
 }
 
 func (h *sharing) note(name string) {

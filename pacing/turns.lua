@@ -3,7 +3,7 @@
 -- Only starts and lengths are stored: when the clock goes back, a start in the future counts as now, and a jump costs
 -- at most one full length.
 --
--- KEYS[1] the key's state; ARGV[1] operation; ARGV[2] settings; ARGV[3] arguments (both JSON)
+-- KEYS[1] the key's state; KEYS[2] marks the data as the one we know; ARGV[1] operation; ARGV[2] settings; ARGV[3] arguments (both JSON)
 local op, cfg, r = ARGV[1], cjson.decode(ARGV[2]), cjson.decode(ARGV[3])
 local NEVER = -1e15
 local now = r.now -- tests only
@@ -11,8 +11,17 @@ if not now then
   local t = redis.call('TIME')
   now = t[1] * 1000000 + t[2]
 end
-local raw = redis.call('GET', KEYS[1])
-local s = raw and cmsgpack.unpack(raw) or {}
+if redis.call('GET', KEYS[2]) ~= cfg.epoch then return redis.error_reply('EPOCH other data') end
+local raw, s = redis.pcall('GET', KEYS[1]), {}
+if type(raw) == 'table' then
+  if string.find(raw.err, 'WRONGTYPE', 1, true) then return redis.error_reply('FOREIGN not a string') end
+  return raw
+end
+if raw then
+  local ok, v = pcall(cmsgpack.unpack, raw)
+  if not ok or type(v) ~= 'table' then return redis.error_reply('FOREIGN not a state of ours') end
+  s = v
+end
 local function start(t) return t and math.min(t, now) or NEVER end
 s.e, s.re, s.i, s.la = start(s.e), start(s.re), start(s.i), start(s.la)
 s.hf, s.of = start(s.hf), start(s.of)
@@ -73,8 +82,8 @@ local function nextat(w)
   return math.max(s.e + gap(g, s.sl, math.max(s.dl, w.delay), s.el), behind)
 end
 local function ready(w)
-  if w.class == 2 and w.free == 1 then return math.max(now, hold()) end
-  if w.class == 1 then return math.max(now, hold(), now + w.notbefore) end
+  if w.class == 2 and w.free == 1 then return math.max(now, hold(), cfg.floor) end
+  if w.class == 1 then return math.max(now, hold(), cfg.floor, now + w.notbefore) end
   return math.max(now, hold(), now + w.notbefore, nextat(w))
 end
 local function parallel(w)
