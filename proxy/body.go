@@ -31,8 +31,9 @@ type body struct {
 
 	ended atomic.Bool // what reads along has ended
 
-	moved atomic.Int64 // bumped at each progress
-	err   error
+	moved   atomic.Int64 // bumped at each progress
+	writing atomic.Bool  // it is the fetcher that is waited for
+	err     error
 }
 
 func newBody(x *exchange, resp *http.Response) *body {
@@ -165,7 +166,10 @@ func (b *body) finish(err error) {
 		ev.Reason, ev.Class, ev.Decision = string(ResponseTooLarge), "cut", audit.Failed
 	case errors.Is(err, errStalled):
 		ev.Reason, ev.Class, ev.Decision = string(UpstreamTimeout), "stalled", audit.Failed
-		b.x.outcome.Err = &pacing.Overrun{Limit: "stall_timeout"}
+		b.x.outcome.Err = err // the site's time-out
+		if errors.Is(err, errUnread) || eventStream(b.resp.Header) {
+			b.x.outcome.Err = &pacing.Overrun{Limit: "stall_timeout"}
+		}
 	case errors.As(err, &over):
 		ev.Reason, ev.Class, ev.Decision = string(UpstreamTimeout), over.Limit, audit.Failed
 		b.x.outcome.Err = over
@@ -215,6 +219,7 @@ func (b *body) copyTo(w http.ResponseWriter, head func()) *http.Response {
 		if err == io.EOF {
 			b.finish(b.bareEnd())
 		}
+		b.writing.Store(true)
 		s.send(nil)
 		if n > 0 {
 			if _, werr := w.Write((*buf)[:n]); werr != nil {
@@ -237,6 +242,7 @@ func (b *body) copyTo(w http.ResponseWriter, head func()) *http.Response {
 		if n < len(*buf) {
 			_ = rc.Flush()
 		}
+		b.writing.Store(false)
 	}
 }
 
@@ -384,6 +390,9 @@ func (b *body) watch(rc *http.ResponseController) *watcher {
 			return
 		}
 		w.why = errStalled
+		if b.writing.Load() {
+			w.why = errUnread
+		}
 		b.x.g.pacer.CountOverrun("stall_timeout")
 		b.x.cancel(w.why)
 		_ = rc.SetWriteDeadline(time.Now()) // frees a write that the fetcher does not read

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"crawlgate/audit"
+	"crawlgate/pacing"
 )
 
 // problemOf reads an answer of ours and checks what every one of them carries.
@@ -261,6 +262,10 @@ func TestHTTPFetcherThatDoesNotRead(t *testing.T) {
 		if ev.Class != "stalled" && ev.Class != "client_left_body" {
 			t.Errorf("%s: event %s %s", host, ev.Reason, ev.Class)
 		}
+		r.until("a turn is left", func() bool { return r.pacer.Stats().InFlight == 0 })
+		if v := r.pacer.Peek(pacing.Request{Key: host}); v.Fails != 0 {
+			t.Errorf("%s: the site is blamed for its fetcher", host)
+		}
 	}
 	c := r.rawConn(plain, false)
 	fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: %s\r\n\r\n", plain.url("http", "/"), plain.hostport())
@@ -471,8 +476,9 @@ func TestHTTPStalledSites(t *testing.T) {
 		if ev := r.eventOf(resp.Header.Get("Crawlgate-Request-Id")); ev.Reason != "upstream-timeout" || ev.Class != "stalled" {
 			t.Errorf("event %s %s", ev.Reason, ev.Class)
 		}
+		r.until("the site's time-out was not counted", func() bool { return r.pacer.Peek(pacing.Request{Key: "slow.test"}).Fails == 1 })
+		r.pacer.Resume("slow.test")
 	}
-	r.pacer.Resume("slow.test")
 	if _, b := r.get(r.client(true), o.url("https", "/trickle")); b != "abbbbbbbb" {
 		t.Errorf("trickle: %q", b)
 	}

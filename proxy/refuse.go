@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"html/template"
 	"io"
 	"net"
@@ -256,6 +257,7 @@ func deniedRefusal(d *guard.Denied, err error) *refusal {
 var (
 	errHeadTimeout  = errors.New("no answer head in time")
 	errStalled      = errors.New("no byte moved in time")
+	errUnread       = fmt.Errorf("%w: the fetcher does not read", errStalled)
 	errBodyTooLarge = errors.New("the answer's body is too large")
 	errReqTooLarge  = errors.New("the request's body is too large")
 )
