@@ -12,12 +12,17 @@ type question struct {
 }
 
 // argsFor words the question for a waiter. The caller holds the shard.
-func (p *Pacer) argsFor(w *waiter, now int64) *args {
+func (p *Pacer) argsFor(k *entry, w *waiter, now int64) *args {
 	if w.token == "" {
 		w.token = p.shared.token()
 	}
 	a := &args{Token: w.token, Rides: bit(w.kind.companion() && !w.own), Slow: us(w.slow), Wide: bit(w.part.wide)}
 	a.of(&w.want)
+	since := w.came
+	if q := &k.ext.queues; q.pages.head() == w {
+		since = q.pages.waits()
+	}
+	a.Age = max(0, now-since) / 1000
 	if w.class == classRider {
 		a.Class, a.Prio, a.Parallel = int(classPage), 2, 1
 		if w.part.wide {
@@ -133,7 +138,7 @@ func (p *Pacer) leased(s *shard, k *entry, w *waiter, a *args, rep *reply, sent,
 		p.shared.run(func() { _, _ = p.shared.call("done", k.name, &args{Token: a.Token, Verdict: notSent.String()}) })
 		return
 	}
-	q.pop(heir)
+	q.pop(heir, now)
 	p.handOut(s, k, heir, now)
 	heir.part.lease = p.shared.newLease(heir.part, a.Token, sent)
 }

@@ -137,10 +137,10 @@ func (p *Pacer) ask(s *shard, k *entry, name string, a *asker) {
 		}
 		var asks []question
 		if turn != nil {
-			asks = append(asks, question{turn, p.argsFor(turn, now)})
+			asks = append(asks, question{turn, p.argsFor(k, turn, now)})
 		}
 		if rider != nil {
-			asks = append(asks, question{rider, p.argsFor(rider, now)})
+			asks = append(asks, question{rider, p.argsFor(k, rider, now)})
 		}
 		s.mu.Unlock()
 		next := int64(math.MaxInt64)

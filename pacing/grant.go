@@ -45,7 +45,7 @@ func (p *Pacer) take(ctx context.Context, pt *part, name string, r *Request, cli
 	}
 	w := &waiter{
 		want: pt.want, kind: r.Kind, client: client, url: r.URL, own: r.Companions == OwnTurn || pt.wide,
-		deadline: deadline, slow: r.Slow, stretched: !shared, part: pt, done: make(chan struct{}),
+		came: now, deadline: deadline, slow: r.Slow, stretched: !shared, part: pt, done: make(chan struct{}),
 	}
 	b := p.join(s, k, w, now)
 	s.mu.Unlock()

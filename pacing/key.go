@@ -196,14 +196,14 @@ func (k *entry) next(c *Config, now int64) *waiter {
 }
 
 // pop takes a waiter that next returned out of its queue.
-func (q *queues) pop(w *waiter) {
+func (q *queues) pop(w *waiter, now int64) {
 	switch w.class {
 	case classPage:
 		q.n--
-		q.pages.pop()
+		q.pages.pop(now)
 	case classRider:
 		q.n--
-		q.riders.pop()
+		q.riders.pop(now)
 	default:
 		q.remove(w)
 	}

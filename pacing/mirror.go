@@ -20,6 +20,7 @@ type args struct {
 	Delay     int64   `json:"delay"`
 	Slow      int64   `json:"slow"`
 	NotBefore int64   `json:"notbefore"`
+	Age       int64   `json:"age"` // how long the client that is asked for has had its place
 	Parallel  int     `json:"parallel"`
 	Wide      int     `json:"wide"`
 	Rides     int     `json:"rides"`

@@ -16,6 +16,7 @@ type waiter struct {
 	token     string        // with Redis: of a question whose answer may be lost
 	judged    bool          // with Redis: its forecast was looked at
 	stretched bool          // with Redis away: its gap counts for every instance
+	came      int64         // when it began to wait
 	deadline  int64
 	part      *part         // linked at the grant
 	done      chan struct{} // closed when granted or refused
@@ -26,6 +27,7 @@ type waiter struct {
 // line is the waiters of one client in one ring, first in first out.
 type line struct {
 	client string
+	since  int64 // when it took its place in the ring
 	q      []*waiter
 }
 
@@ -48,7 +50,7 @@ func (r *ring) line(client string) *line {
 func (r *ring) push(w *waiter) {
 	l := r.line(w.client)
 	if l == nil {
-		l = &line{client: w.client}
+		l = &line{client: w.client, since: w.came}
 		r.lines = append(r.lines, l)
 	}
 	l.q = append(l.q, w)
@@ -62,8 +64,11 @@ func (r *ring) head() *waiter {
 	return r.lines[0].q[0]
 }
 
+// waits is since when the head's client has its place.
+func (r *ring) waits() int64 { return r.lines[0].since }
+
 // pop takes the head and turns the ring.
-func (r *ring) pop() *waiter {
+func (r *ring) pop(now int64) *waiter {
 	l := r.lines[0]
 	w := l.q[0]
 	l.q[0] = nil
@@ -71,6 +76,7 @@ func (r *ring) pop() *waiter {
 	r.n--
 	copy(r.lines, r.lines[1:])
 	if len(l.q) > 0 {
+		l.since = now
 		r.lines[len(r.lines)-1] = l
 	} else {
 		r.lines[len(r.lines)-1] = nil

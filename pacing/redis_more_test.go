@@ -298,6 +298,11 @@ func TestRedisLeaseStolen(t *testing.T) {
 		t.Errorf("cause %v", cause)
 	}
 	turn.Done(Outcome{Sent: true, Err: context.Cause(life)})
+	next := shortGap("h.test") // the exchange ended only now, whoever held the turn meanwhile
+	next.Gap = time.Second
+	if turn := mustAcquire(t, p, next); turn.Waited() < 900*time.Millisecond {
+		t.Errorf("the next turn came %v after the end", turn.Waited())
+	}
 }
 
 // TestRedisFailover: another server with other data is as if every host had just been asked, and whoever holds a turn

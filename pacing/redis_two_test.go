@@ -252,6 +252,52 @@ func TestRedisTwoInstances(t *testing.T) {
 	}
 }
 
+// TestRedisUneven: a client that is alone on its instance is let in no more often than one of eight on another.
+func TestRedisUneven(t *testing.T) {
+	t.Parallel()
+	server := startRedis(t)
+	many, few := instance(t, server, nil), instance(t, server, nil)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	var mu sync.Mutex
+	counts, all := map[string]int{}, 0
+	var wg sync.WaitGroup
+	for i := range 9 {
+		p, client := many, fmt.Sprintf("m%d", i)
+		if i == 8 {
+			p, client = few, "alone"
+		}
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			r := Request{Key: "h.test", Client: client, URL: "http://h.test/" + client, Wait: time.Minute, Gap: 30 * time.Millisecond}
+			for ctx.Err() == nil {
+				turn, err := p.Acquire(ctx, r)
+				if err != nil { // a busy machine's server may be away for a moment
+					pauseFor(ctx, 20*time.Millisecond)
+					continue
+				}
+				turn.Done(okay)
+				mu.Lock()
+				counts[client]++
+				if all++; all == 90 {
+					cancel()
+				}
+				mu.Unlock()
+			}
+		}()
+	}
+	wg.Wait()
+	if all < 90 {
+		t.Fatalf("%d turns in 30 s", all)
+	}
+	for client, n := range counts {
+		if n < 7 || n > 13 { // ten each, and what a busy machine makes of it
+			t.Errorf("%s had %d turns: %v", client, n, counts)
+		}
+	}
+}
+
 func TestRedisTwoProcesses(t *testing.T) {
 	t.Parallel()
 	server := startRedis(t)

@@ -46,8 +46,8 @@ const (
 	retryStore   = 100 * time.Millisecond
 	probeStore   = 250 * time.Millisecond
 	heartBeat    = 900 * time.Millisecond // an instance that waits and is silent for 2 s loses its place
-	pollNotFirst = 20 * time.Millisecond
-	freshFor     = time.Second // how long the mirror of a breaker is believed
+	pollNotFirst = 100 * time.Millisecond // it is told when the first one has ended; this is for a message that was lost
+	freshFor     = time.Second            // how long the mirror of a breaker is believed
 	lateExpiry   = int64(time.Millisecond)
 	foreignEvery = 10 * time.Second
 )

@@ -32,6 +32,7 @@ func (p *Pacer) endShared(pt *part, o *Outcome, v verdict, after time.Duration, 
 		Robots: bit(t.kind == Robots), Window: bit(!t.kind.companion()), Granted: pt.granted,
 	}
 	if pt.lease != nil {
+		a.of(&pt.want)
 		a.Token = pt.lease.token
 		pt.lease.stop()
 	}

@@ -92,19 +92,19 @@ local function parallel(w)
   for _, l in ipairs(s.L) do n = math.min(n, l.p) end
   return n
 end
-local function enlist(me) -- my place among the instances that wait
-  local mine
+local function enlist(me) -- whether I am first among the instances that wait, and whether I just came
+  local mine, came
   for _, w in ipairs(s.W) do if w.i == me then mine = w end end
   if not mine then
-    mine = { i = me, q = r.prio, f = now, b = now }
+    mine, came = { i = me }, true
     s.W[#s.W + 1] = mine
   end
-  if mine.q ~= r.prio then mine.q, mine.f = r.prio, now end
-  mine.b = now
+  -- It waits since the client at its head does: so one client among few elsewhere is let in no more often than one among many here.
+  mine.q, mine.f, mine.b = r.prio, now - r.age, now
   for _, w in ipairs(s.W) do
-    if w.q < mine.q or w.q == mine.q and w.f < mine.f then return false end
+    if w.q < mine.q or w.q == mine.q and w.f < mine.f then return false, came end
   end
-  return true
+  return true, came
 end
 local function delist(me)
   for i, w in ipairs(s.W) do
@@ -264,7 +264,7 @@ if op == 'acquire' then
     if hold() > now then return reply(5, hold() - now) end
     return reply(2, 0)
   end
-  local first, at = enlist(r.inst), ready(r)
+  local at, first, came = ready(r), enlist(r.inst)
   if #s.L < parallel(r) and at <= now and first then
     delist(r.inst)
     s.n = s.n + 1
@@ -279,6 +279,7 @@ if op == 'acquire' then
     for _, l in ipairs(s.L) do till = math.min(till, l.s + l.l) end
     return reply(6, till - now) -- held
   end
+  if first and came and at > now then wake(at) end -- who was told to be the next is not
   return reply(0, at - now + (first and 0 or cfg.poll)) -- who is not first would only be told to wait
 elseif op == 'renew' then
   for _, l in ipairs(s.L) do
@@ -301,7 +302,13 @@ elseif op == 'done' then
     for i, l in ipairs(s.L) do
       if l.t == r.token then lease = table.remove(s.L, i) break end
     end
-    if not lease then return reply(7, 0) end
+    if not lease then -- lost, and its exchange went on until now, as that of a process that was stopped
+      if r.verdict ~= 'not_sent' then
+        ended({ c = r.class, g = r.gap, f = r.free }, now)
+        save()
+      end
+      return reply(7, 0)
+    end
     granted = lease.a
     local tripped = false
     if r.verdict ~= 'not_sent' then

@@ -25,7 +25,7 @@ func (p *Pacer) dispatch(s *shard, k *entry, now int64) {
 		if w == nil {
 			return
 		}
-		k.ext.queues.pop(w)
+		k.ext.queues.pop(w, now)
 		p.waiting.Add(-1)
 		if b := p.barred(k, w.kind, w.url, now); b != nil {
 			w.busy = b
