@@ -1,0 +1,100 @@
+package proxy
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"golang.org/x/net/http2"
+)
+
+// An HTTP/2 site may write any Content-Length, several too. The fetcher gets one that its body keeps to, none, or an error.
+func TestHTTPLengthsOfAnHTTP2Site(t *testing.T) {
+	r := newRig(t)
+	lengths := map[string][]string{
+		"/same": {"5", "5"}, "/differ": {"5", "3"}, "/longer": {"3", "5"}, "/signed": {"+5"}, "/negative": {"-5"}, "/word": {"x"}, "/list": {"5, 5"}, "/padded": {"005"},
+	}
+	o := r.h2Site("lengths.test", nil, func(p *h2Peer, _ int, head *http2.MetaHeadersFrame) {
+		fields := []string{":status", "200"}
+		for _, v := range lengths[head.PseudoValue("path")] {
+			fields = append(fields, "content-length", v)
+		}
+		p.head(head.StreamID, false, fields...)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		_ = p.WriteData(head.StreamID, true, []byte("hello"))
+	})
+	r.start(rigOptions{rules: ignoring})
+	sound := map[string]bool{"/same": true, "/padded": true}
+	for path := range lengths {
+		c := r.rawConn(o.origin, true)
+		_, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", path, o.hostport())
+		must(t, err)
+		raw, err := io.ReadAll(c)
+		must(t, err)
+		head, _, _ := strings.Cut(string(raw), "\r\n\r\n")
+		if n := strings.Count(strings.ToLower(head), "\r\ncontent-length:"); n > 1 {
+			t.Errorf("%s: %d lengths: %q", path, n, head)
+		}
+		resp, b := h1Answer(t, bufio.NewReader(strings.NewReader(string(raw))), "GET")
+		if !sound[path] {
+			problemOf(t, resp, b, 502, UpstreamFailed)
+		} else if resp.StatusCode != 200 || b != "hello" {
+			t.Errorf("%s: %d %q", path, resp.StatusCode, b)
+		}
+		for _, h2 := range []bool{true, false} {
+			resp, b := r.get(r.client(h2), o.url("https", path))
+			if sound[path] != (resp.StatusCode == 200) {
+				t.Errorf("%s, h2=%v: %d %q", path, h2, resp.StatusCode, b)
+			}
+		}
+	}
+}
+
+// An HTTP/2 request whose Content-Length is not that of its body, or whose Host is not its authority, is malformed and
+// does not go on (RFC 9113 8.1.1, 8.3.1).
+func TestHTTPMalformedHTTP2Requests(t *testing.T) {
+	r := newRig(t)
+	var asked int
+	o := r.originOf("strict.test", []string{"http/1.1"}, "", func(w http.ResponseWriter, req *http.Request) {
+		asked++
+		hello(w, req)
+	})
+	r.start(rigOptions{rules: func(ru *Rules) {
+		ignoring(ru)
+		ru.Default.Limits.Methods, ru.Default.Limits.RequestBody = []string{"GET", "POST"}, 100
+	}})
+	f := r.framer(o)
+	stream := uint32(1)
+	for _, c := range []struct {
+		name, body string
+		fields     []string
+		status     string
+		reason     Reason
+	}{
+		{"a length and no body", "", []string{"content-length", "5"}, "400", BadRequest},
+		{"two lengths", "hello", []string{"content-length", "5", "content-length", "4"}, "400", BadRequest},
+		{"a length that is none", "", []string{"content-length", "x"}, "400", BadRequest},
+		{"another host", "hello", []string{"host", "other.test"}, "421", HostMismatch},
+		{"a host that is none", "hello", []string{"host", "a@b/c"}, "421", HostMismatch},
+		{"the same length twice", "hello", []string{"content-length", "5", "content-length", "5"}, "200", ""},
+		{"a length of nothing", "", []string{"content-length", "0"}, "200", ""},
+		{"the same host", "hello", []string{"host", "STRICT.test"}, "200", ""},
+	} {
+		f.request(stream, c.body == "", "POST", o, "/", c.fields...)
+		if c.body != "" {
+			must(t, f.WriteData(stream, true, []byte(c.body)))
+		}
+		m, err := f.answer(stream)
+		if err != nil || m[":status"] != c.status || m["crawlgate-reason"] != string(c.reason) {
+			t.Errorf("%s: %v %v", c.name, m, err)
+		}
+		stream += 2
+	}
+	if asked != 3 {
+		t.Errorf("the site was asked %d times", asked)
+	}
+}
