@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/net/http2"
 )
@@ -96,5 +97,100 @@ func TestHTTPMalformedHTTP2Requests(t *testing.T) {
 	}
 	if asked != 3 {
 		t.Errorf("the site was asked %d times", asked)
+	}
+}
+
+// Requests that arrive together are judged one by one: what the second lacks is not held against the first.
+func TestHTTPPipelinedFaults(t *testing.T) {
+	r := newRig(t)
+	secure, plain := r.originOf("pipe.test", []string{"http/1.1"}, "", hello), r.origin("pipeplain.test", false, "", hello)
+	r.start(rigOptions{rules: func(ru *Rules) {
+		ignoring(ru)
+		ru.Default.Limits.Methods, ru.Default.Limits.RequestBody = []string{"GET", "POST"}, 100
+	}})
+	const ok = "GET TARGET HTTP/1.1\r\nHost: HOST\r\n\r\n"
+	for _, c := range []struct {
+		name, requests string
+		want           []int
+	}{
+		{"the second has no Host", ok + "GET TARGET HTTP/1.1\r\n\r\n", []int{200, 400}},
+		{"the first has none", "GET TARGET HTTP/1.1\r\n\r\n" + ok, []int{400}},
+		{"the second is no request", ok + "nonsense\r\n\r\n", []int{200, 400}},
+		{"the second has an unknown coding", ok + "POST TARGET HTTP/1.1\r\nHost: HOST\r\nTransfer-Encoding: x\r\n\r\n", []int{200, 501}},
+		{"the first is folded", "GET TARGET HTTP/1.1\r\nHost: HOST\r\nX: y\r\n z\r\n\r\n" + ok, []int{400}},
+		{"an empty line after a body", "POST TARGET HTTP/1.1\r\nHost: HOST\r\nContent-Length: 2\r\n\r\nab\r\n" + ok, []int{200, 200}},
+		{"an empty line after a body, then a fold", "POST TARGET HTTP/1.1\r\nHost: HOST\r\nContent-Length: 2\r\n\r\nab\r\nGET TARGET HTTP/1.1\r\nHost: HOST\r\nX: y\r\n z\r\n\r\n", []int{200, 400}},
+		{"many", strings.Repeat(ok, 40) + "GET TARGET HTTP/1.1\r\n\r\n", append(slicesOf(200, 40), 400)},
+	} {
+		for _, inside := range []bool{true, false} {
+			o := secure
+			if !inside {
+				o = plain
+			}
+			conn := r.rawConn(o, inside)
+			_, err := io.WriteString(conn, strings.NewReplacer("TARGET", o.target(inside, "/"), "HOST", o.hostport()).Replace(c.requests))
+			must(t, err)
+			br := bufio.NewReader(conn)
+			for i, want := range c.want {
+				if resp, b := h1Answer(t, br, "GET"); resp.StatusCode != want {
+					t.Errorf("%s, inside=%v: answer %d is %d %s", c.name, inside, i+1, resp.StatusCode, b)
+					break
+				}
+			}
+			conn.Close()
+		}
+	}
+}
+
+func slicesOf(v, n int) (s []int) {
+	for range n {
+		s = append(s, v)
+	}
+	return s
+}
+
+// A head that does not end in time is answered 408 and recorded; a connection that waits for its next request just ends.
+func TestHTTPSlowHeads(t *testing.T) {
+	r := newRig(t)
+	secure, plain := r.originOf("slow.test", []string{"http/1.1"}, "", hello), r.origin("slowplain.test", false, "", hello)
+	r.start(rigOptions{rules: func(ru *Rules) {
+		ignoring(ru)
+		ru.Server.ReadHead, ru.Server.Idle = 300*time.Millisecond, 300*time.Millisecond
+	}})
+	for _, inside := range []bool{true, false} {
+		o := secure
+		if !inside {
+			o = plain
+		}
+		words := strings.NewReplacer("TARGET", o.target(inside, "/"), "HOST", o.hostport())
+		const ok = "GET TARGET HTTP/1.1\r\nHost: HOST\r\n\r\n"
+		for _, c := range []struct {
+			sent    string
+			answers []int
+		}{
+			{"GET TARGET HTTP/1.1\r\n", []int{408}},
+			{"GET TARGET HTTP/1.1\r\nHost: HOST\r\nX-A", []int{408}},
+			{"GET TAR", []int{408}},
+			{ok + "GET TARGET HTTP/1.1\r\n", []int{200, 408}},
+			{ok, []int{200}},
+		} {
+			conn := r.rawConn(o, inside)
+			_, err := words.WriteString(conn, c.sent)
+			must(t, err)
+			br := bufio.NewReader(conn)
+			for _, want := range c.answers {
+				resp, b := h1Answer(t, br, "GET")
+				if want == 200 && resp.StatusCode == 200 {
+					continue
+				}
+				problemOf(t, resp, b, want, BadRequest)
+				if ev := r.eventOf(resp.Header.Get("Crawlgate-Request-Id")); ev.Class != "header_timeout" {
+					t.Errorf("%q, inside=%v: event %s %s", c.sent, inside, ev.Reason, ev.Class)
+				}
+			}
+			if rest, err := io.ReadAll(br); len(rest) > 0 || isTimeout(err) {
+				t.Errorf("%q, inside=%v: then %q, %v", c.sent, inside, rest, err)
+			}
+		}
 	}
 }
