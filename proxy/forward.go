@@ -40,12 +40,12 @@ func (g *Gate) forward(w http.ResponseWriter, in *inbound) {
 	}
 	b, streamed := resp.Body.(*body)
 	if !streamed {
+		resp.Close = resp.Close || lastOfConnection(in)
 		writeWhole(w, r, resp, g.rules().Server.StallTimeout)
 		return
 	}
 	defer b.Close()
-	// Framing is the server's: a request that used Transfer-Encoding does not keep its connection (RFC 9112 6.1).
-	if len(r.TransferEncoding) > 0 && r.ProtoMajor == 1 {
+	if lastOfConnection(in) {
 		resp.Header["Connection"] = []string{"close"}
 	}
 	var said string // of the page's directives, with the head
@@ -68,6 +68,7 @@ func (g *Gate) forward(w http.ResponseWriter, in *inbound) {
 		w.WriteHeader(resp.StatusCode)
 	}
 	if instead := b.copyTo(w, head); instead != nil {
+		instead.Close = instead.Close || lastOfConnection(in)
 		writeWhole(w, r, instead, g.rules().Server.StallTimeout)
 		return
 	}
@@ -76,6 +77,14 @@ func (g *Gate) forward(w http.ResponseWriter, in *inbound) {
 	if late := b.directives(); late != said && takesTrailers {
 		w.Header()[indexingField] = []string{late}
 	}
+}
+
+// lastOfConnection tells whether the connection cannot go on after the answer. Framing is the server's: a request that used
+// Transfer-Encoding does not keep its connection (RFC 9112 6.1). After one that asked for another protocol the heads on the
+// proxy's own port are no longer looked at (headScan); in tunnels they are again.
+func lastOfConnection(in *inbound) bool {
+	r := in.r
+	return r.ProtoMajor == 1 && (len(r.TransferEncoding) > 0 || in.tunnel == nil && r.Header["Upgrade"] != nil)
 }
 
 // giveHeader makes h the header of the answer.

@@ -149,6 +149,38 @@ func slicesOf(v, n int) (s []int) {
 	return s
 }
 
+// After a request for another protocol that was not granted, no head escapes the look at it.
+func TestHTTPHeadsAfterAnUpgrade(t *testing.T) {
+	r := newRig(t)
+	secure, plain := r.originOf("up.test", []string{"http/1.1"}, "", hello), r.origin("upplain.test", false, "", hello)
+	r.start(rigOptions{rules: ignoring})
+	for _, inside := range []bool{true, false} {
+		for _, first := range []string{
+			"GET TARGET HTTP/1.1\r\nHost: HOST\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n",
+			"GET TARGET HTTP/1.1\r\nHost: HOST\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+			"BREW TARGET HTTP/1.1\r\nHost: HOST\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+		} {
+			o := secure
+			if !inside {
+				o = plain
+			}
+			conn := r.rawConn(o, inside)
+			words := strings.NewReplacer("TARGET", o.target(inside, "/"), "HOST", o.hostport())
+			_, err := words.WriteString(conn, first)
+			must(t, err)
+			br := bufio.NewReader(conn)
+			h1Answer(t, br, "GET")
+			_, _ = words.WriteString(conn, "GET TARGET HTTP/1.1\r\nHost: HOST\r\nX: y\r\n folded\r\n\r\n") // the connection may have ended
+			if resp, err := http.ReadResponse(br, nil); err == nil && resp.StatusCode != 400 {
+				t.Errorf("%.30q, inside=%v: a folded head got %d", first, inside, resp.StatusCode)
+			} else if isTimeout(err) {
+				t.Errorf("%.30q, inside=%v: %v", first, inside, err)
+			}
+			conn.Close()
+		}
+	}
+}
+
 // A head that does not end in time is answered 408 and recorded; a connection that waits for its next request just ends.
 func TestHTTPSlowHeads(t *testing.T) {
 	r := newRig(t)
