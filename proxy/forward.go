@@ -29,6 +29,10 @@ func (g *Gate) forward(w http.ResponseWriter, in *inbound) {
 	rc := http.NewResponseController(w)
 	if r.ContentLength != 0 {
 		in.readBy = rc.SetReadDeadline
+		if in.tunnel == nil {
+			// The standard server waits after the answer for what was not read of the body, however slowly it comes.
+			defer func() { _ = rc.SetReadDeadline(time.Now().Add(lingering)) }()
+		}
 	}
 	resp := g.serve(in)
 	if resp.StatusCode == statusClientGone && resp.Header.Get("Crawlgate-Reason") == string(reasonClientGone) {

@@ -181,6 +181,30 @@ func TestHTTPHeadsAfterAnUpgrade(t *testing.T) {
 	}
 }
 
+// A fetcher that is refused before its body and then sends it slowly, or never, does not keep its connection.
+func TestHTTPRefusedUploadsEnd(t *testing.T) {
+	r := newRig(t)
+	secure, plain := r.originOf("upload.test", []string{"http/1.1"}, "", hello), r.origin("uploadplain.test", false, "", hello)
+	r.start(rigOptions{rules: func(ru *Rules) { ignoring(ru); ru.Default.Limits.RequestBody = 100 }})
+	for _, inside := range []bool{true, false} {
+		for _, fields := range []string{"Content-Length: 5\r\n", "Content-Length: 5\r\nExpect: 100-continue\r\n", "Transfer-Encoding: chunked\r\n"} {
+			o := secure
+			if !inside {
+				o = plain
+			}
+			conn := r.rawConn(o, inside)
+			_, err := fmt.Fprintf(conn, "BREW %s HTTP/1.1\r\nHost: %s\r\n%s\r\n", o.target(inside, "/"), o.hostport(), fields)
+			must(t, err)
+			br := bufio.NewReader(conn)
+			resp, b := h1Answer(t, br, "BREW")
+			problemOf(t, resp, b, 405, MethodDenied)
+			if _, err := io.Copy(io.Discard, br); isTimeout(err) {
+				t.Errorf("%q, inside=%v: the connection stays open", fields, inside)
+			}
+		}
+	}
+}
+
 // A head that does not end in time is answered 408 and recorded; a connection that waits for its next request just ends.
 func TestHTTPSlowHeads(t *testing.T) {
 	r := newRig(t)
