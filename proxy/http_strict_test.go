@@ -250,3 +250,15 @@ func TestHTTPSlowHeads(t *testing.T) {
 		}
 	}
 }
+
+// Whoever hides the host behind a user name is refused inside a tunnel as outside.
+func TestHTTPUserInATunnelsTarget(t *testing.T) {
+	r := newRig(t)
+	o := r.originOf("user.test", []string{"http/1.1"}, "", hello)
+	r.start(rigOptions{rules: ignoring})
+	conn := r.rawConn(o, true)
+	_, err := fmt.Fprintf(conn, "GET https://u:p@%s/ HTTP/1.1\r\nHost: %s\r\n\r\n", o.hostport(), o.hostport())
+	must(t, err)
+	resp, b := h1Answer(t, bufio.NewReader(conn), "GET")
+	problemOf(t, resp, b, 400, BadRequest)
+}

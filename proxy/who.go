@@ -144,6 +144,9 @@ func (x *exchange) what() *refusal {
 		// An absolute target inside a tunnel must name the tunnel's host, and its scheme, too.
 		if u, err := url.Parse(r.RequestURI); err == nil {
 			raw = u.Host
+			if u.User != nil {
+				return refusalFor(&guard.HostError{Class: "target_userinfo", Text: "user name or password in the target"})
+			}
 			if !strings.EqualFold(u.Scheme, scheme) {
 				return &refusal{code: SchemeDenied, class: "scheme_denied", detail: "The target's scheme is not the tunnel's. Send the path alone."}
 			}
