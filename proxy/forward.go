@@ -5,6 +5,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -127,10 +128,11 @@ func announce(h http.Header, trailer http.Header) {
 	}
 	names := make([]string, 0, len(trailer))
 	for k := range trailer {
-		if httpguts.ValidTrailerHeader(k) && !strings.HasPrefix(k, "Crawlgate-") && k != "Proxy-Status" {
+		if httpguts.ValidHeaderFieldName(k) && httpguts.ValidTrailerHeader(k) && !strings.HasPrefix(k, "Crawlgate-") && k != "Proxy-Status" {
 			names = append(names, k)
 		}
 	}
+	slices.Sort(names)
 	if len(names) > 0 {
 		h["Trailer"] = []string{strings.Join(names, ", ")}
 	}

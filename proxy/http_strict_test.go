@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -261,4 +262,24 @@ func TestHTTPUserInATunnelsTarget(t *testing.T) {
 	must(t, err)
 	resp, b := h1Answer(t, bufio.NewReader(conn), "GET")
 	problemOf(t, resp, b, 400, BadRequest)
+}
+
+// A trailer whose name is none is not announced either.
+func TestHTTPTrailerWithoutAName(t *testing.T) {
+	r := newRig(t)
+	o := r.raw("trailer.test", func(c net.Conn) {
+		if _, err := readHead(bufio.NewReader(c)); err == nil {
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum, X Sum\r\n\r\n5\r\nhello\r\n0\r\nX-Sum: 1\r\nX Sum: 2\r\n\r\n")
+		}
+		c.Close()
+	})
+	r.start(rigOptions{rules: ignoring})
+	conn := r.rawConn(o, false)
+	_, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", o.target(false, "/"), o.hostport())
+	must(t, err)
+	b, err := io.ReadAll(conn)
+	must(t, err)
+	if s := string(b); !strings.Contains(s, "\r\nTrailer: X-Sum\r\n") || strings.Contains(s, "X Sum") {
+		t.Errorf("%q", s)
+	}
 }
