@@ -283,3 +283,26 @@ func TestHTTPTrailerWithoutAName(t *testing.T) {
 		t.Errorf("%q", s)
 	}
 }
+
+// What an HTTP/2 site does instead of an answer has the same class as over HTTP/1.1.
+func TestHTTPFaultsOfAnHTTP2Site(t *testing.T) {
+	r := newRig(t)
+	o := r.h2Site("faults.test", nil, func(p *h2Peer, _ int, head *http2.MetaHeadersFrame) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		switch head.PseudoValue("path") {
+		case "/reset":
+			_ = p.WriteRSTStream(head.StreamID, http2.ErrCodeInternal)
+		case "/nonsense":
+			_ = p.WriteRawFrame(0xff, 0, 1<<30, make([]byte, 1<<20)) // larger than any frame may be
+		}
+	})
+	r.start(rigOptions{rules: ignoring})
+	for path, class := range map[string]string{"/reset": "connection_lost", "/nonsense": "response_invalid"} {
+		resp, b := r.get(r.client(false), o.url("https", path))
+		problemOf(t, resp, b, 502, UpstreamFailed)
+		if ev := r.eventOf(resp.Header.Get("Crawlgate-Request-Id")); ev.Class != class {
+			t.Errorf("%s: class %s, want %s", path, ev.Class, class)
+		}
+	}
+}
