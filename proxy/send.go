@@ -239,7 +239,8 @@ func (x *exchange) admit(resp *http.Response) (*http.Response, *refusal) {
 
 // soundLength leaves at most one Content-Length of an answer, a plain number that the body is held to. Over HTTP/2 the
 // library passes on whatever stands there and follows a single value only; two that differ would have the fetcher's
-// reader find the end in another place than ours (RFC 9110 8.6).
+// reader find the end in another place than ours (RFC 9110 8.6). That of a 304 is the length of a body that does not come,
+// and Go's HTTP/2 client waits for it.
 func soundLength(resp *http.Response) *refusal {
 	values := resp.Header["Content-Length"]
 	if len(values) == 0 {
@@ -249,7 +250,7 @@ func soundLength(resp *http.Response) *refusal {
 	if err != nil || !oneLength(values, int64(n)) {
 		return &refusal{code: UpstreamFailed, class: "response_invalid", proxyError: "http_protocol_error"}
 	}
-	if len(values) > 1 && resp.ContentLength < 0 {
+	if len(values) > 1 && resp.ContentLength < 0 || resp.StatusCode == http.StatusNotModified {
 		delete(resp.Header, "Content-Length")
 		return nil
 	}
