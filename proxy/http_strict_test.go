@@ -2,11 +2,14 @@ package proxy
 
 import (
 	"bufio"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -303,6 +306,73 @@ func TestHTTPFaultsOfAnHTTP2Site(t *testing.T) {
 		problemOf(t, resp, b, 502, UpstreamFailed)
 		if ev := r.eventOf(resp.Header.Get("Crawlgate-Request-Id")); ev.Class != class {
 			t.Errorf("%s: class %s, want %s", path, ev.Class, class)
+		}
+	}
+}
+
+// A site that sends more than its answers does not answer the next request with the rest, nor make it fail; each request
+// is on the wire once.
+func TestHTTPMoreThanTheAnswer(t *testing.T) {
+	r := newRig(t)
+	var asked atomic.Int64
+	serve := func(c net.Conn) {
+		defer c.Close()
+		br := bufio.NewReader(c)
+		for {
+			head, err := readHead(br)
+			if err != nil {
+				return
+			}
+			asked.Add(1)
+			path := strings.Fields(head)[1]
+			answer := fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(path), path)
+			switch {
+			case strings.HasPrefix(head, "HEAD"), strings.HasPrefix(path, "/304"):
+				answer = "HTTP/1.1 304 Not Modified\r\nETag: \"x\"\r\nContent-Length: 4\r\n\r\nrest"
+			case strings.HasPrefix(path, "/more"):
+				answer += "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nrest"
+			}
+			if _, err := io.WriteString(c, answer); err != nil {
+				return
+			}
+		}
+	}
+	plain := r.raw("moreplain.test", serve)
+	secure := r.rawTLS("more.test", []string{"http/1.1"}, func(c *tls.Conn) { serve(c) })
+	r.start(rigOptions{rules: func(ru *Rules) { ignoring(ru); ru.Default.Limits.Connections = 2 }})
+	const fetchers, each = 8, 20
+	for _, u := range []string{plain.url("http", ""), secure.url("https", "")} {
+		asked.Store(0)
+		var wg sync.WaitGroup
+		for n := range fetchers {
+			wg.Go(func() {
+				c := r.client(n%2 == 0)
+				for i := range each {
+					method, path := "GET", fmt.Sprintf("/%s/%d/%d", []string{"ok", "more", "304", "ok", "head"}[i%5], n, i)
+					if i%5 == 4 {
+						method = "HEAD"
+					}
+					req, err := http.NewRequest(method, u+path, nil)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					resp, err := c.Do(req)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					b, err := io.ReadAll(resp.Body)
+					resp.Body.Close()
+					if ok := resp.StatusCode == 200 && string(b) == path || resp.StatusCode == 304 && i%5 > 1; !ok || err != nil {
+						t.Errorf("%s %s: %d %q %v", method, path, resp.StatusCode, b, err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if got := asked.Load(); got != fetchers*each {
+			t.Errorf("%s: the site was asked %d times for %d", u, got, fetchers*each)
 		}
 	}
 }
