@@ -5,6 +5,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -29,6 +30,10 @@ func (g *Gate) forward(w http.ResponseWriter, in *inbound) {
 	rc := http.NewResponseController(w)
 	if r.ContentLength != 0 {
 		in.readBy = rc.SetReadDeadline
+		if in.tunnel == nil {
+			// The standard server waits after the answer for what was not read of the body, however slowly it comes.
+			defer func() { _ = rc.SetReadDeadline(time.Now().Add(lingering)) }()
+		}
 	}
 	resp := g.serve(in)
 	if resp.StatusCode == statusClientGone && resp.Header.Get("Crawlgate-Reason") == string(reasonClientGone) {
@@ -40,12 +45,12 @@ func (g *Gate) forward(w http.ResponseWriter, in *inbound) {
 	}
 	b, streamed := resp.Body.(*body)
 	if !streamed {
+		resp.Close = resp.Close || lastOfConnection(in)
 		writeWhole(w, r, resp, g.rules().Server.StallTimeout)
 		return
 	}
 	defer b.Close()
-	// Framing is the server's: a request that used Transfer-Encoding does not keep its connection (RFC 9112 6.1).
-	if len(r.TransferEncoding) > 0 && r.ProtoMajor == 1 {
+	if lastOfConnection(in) {
 		resp.Header["Connection"] = []string{"close"}
 	}
 	var said string // of the page's directives, with the head
@@ -68,6 +73,7 @@ func (g *Gate) forward(w http.ResponseWriter, in *inbound) {
 		w.WriteHeader(resp.StatusCode)
 	}
 	if instead := b.copyTo(w, head); instead != nil {
+		instead.Close = instead.Close || lastOfConnection(in)
 		writeWhole(w, r, instead, g.rules().Server.StallTimeout)
 		return
 	}
@@ -76,6 +82,14 @@ func (g *Gate) forward(w http.ResponseWriter, in *inbound) {
 	if late := b.directives(); late != said && takesTrailers {
 		w.Header()[indexingField] = []string{late}
 	}
+}
+
+// lastOfConnection tells whether the connection cannot go on after the answer. Framing is the server's: a request that used
+// Transfer-Encoding does not keep its connection (RFC 9112 6.1). After one that asked for another protocol the heads on the
+// proxy's own port are no longer looked at (headScan); in tunnels they are again.
+func lastOfConnection(in *inbound) bool {
+	r := in.r
+	return r.ProtoMajor == 1 && (len(r.TransferEncoding) > 0 || in.tunnel == nil && r.Header["Upgrade"] != nil)
 }
 
 // giveHeader makes h the header of the answer.
@@ -114,10 +128,11 @@ func announce(h http.Header, trailer http.Header) {
 	}
 	names := make([]string, 0, len(trailer))
 	for k := range trailer {
-		if httpguts.ValidTrailerHeader(k) && !strings.HasPrefix(k, "Crawlgate-") && k != "Proxy-Status" {
+		if httpguts.ValidHeaderFieldName(k) && httpguts.ValidTrailerHeader(k) && !strings.HasPrefix(k, "Crawlgate-") && k != "Proxy-Status" {
 			names = append(names, k)
 		}
 	}
+	slices.Sort(names)
 	if len(names) > 0 {
 		h["Trailer"] = []string{strings.Join(names, ", ")}
 	}

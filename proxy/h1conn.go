@@ -106,7 +106,7 @@ func (c *h1Conn) await(first bool) bool {
 		return true // the next one came along with the last
 	}
 	c.giveReader()
-	c.in.heads = headScan{}
+	c.in.heads = headScan{keep: true, seen: c.in.heads.seen[:0]}
 	s := &c.g.rules().Server
 	wait := s.Idle
 	if first || wait <= 0 {
@@ -137,6 +137,8 @@ type malformed struct {
 	class  string
 }
 
+var headTooSlow = &malformed{http.StatusRequestTimeout, "header_timeout"}
+
 // read takes a request's head. It returns neither a request nor a fault when the connection ended.
 func (c *h1Conn) read() (*http.Request, *malformed) {
 	s := &c.g.rules().Server
@@ -152,29 +154,35 @@ func (c *h1Conn) read() (*http.Request, *malformed) {
 		limit = http.DefaultMaxHeaderBytes
 	}
 	c.in.left = limit + int64(c.br.Size()) // what is buffered of the body counts in
+	c.in.late = false
+	if b, err := c.br.Peek(2); err == nil && string(b) == "\r\n" {
+		_, _ = c.br.Discard(2) // one empty line, as some send after a body (RFC 9112 2.2)
+	}
 	r, err := http.ReadRequest(c.br)
 	exhausted := c.in.left <= 0
 	c.in.left = h1NoLimit
+	facts, followed := c.in.heads.next()
 	if err != nil {
-		return nil, c.fault(err, exhausted)
+		return nil, c.fault(err, exhausted, facts)
 	}
-	if no := c.acceptable(r); no != nil {
+	if no := c.acceptable(r, followed && !facts.named); no != nil {
 		return nil, no
 	}
 	_ = c.conn.SetReadDeadline(time.Time{})
 	return r, nil
 }
 
-// fault tells a head that cannot be understood from a connection that ended.
-func (c *h1Conn) fault(err error, exhausted bool) *malformed {
-	var late net.Error
+// fault tells a head that cannot be understood, or does not end in time, from a connection that ended.
+func (c *h1Conn) fault(err error, exhausted bool, facts headFacts) *malformed {
 	var op *net.OpError
 	switch {
 	case exhausted:
 		return &malformed{http.StatusRequestHeaderFieldsTooLarge, "header_too_large"}
-	case c.in.heads.coding == codingUnknown && !c.in.heads.spoilt:
+	case facts.coding == codingUnknown:
 		return &malformed{http.StatusNotImplemented, "request_framing"}
-	case errors.Is(err, io.EOF), errors.As(err, &late) && late.Timeout(), errors.As(err, &op), errors.Is(err, net.ErrClosed):
+	case c.in.late && c.in.heads.begun():
+		return headTooSlow
+	case errors.Is(err, io.EOF), c.in.late && !c.in.heads.spoilt, errors.As(err, &op), errors.Is(err, net.ErrClosed):
 		return nil
 	}
 	// Also a head that breaks off: who has closed one direction still reads the other.
@@ -182,11 +190,11 @@ func (c *h1Conn) fault(err error, exhausted bool) *malformed {
 }
 
 // acceptable checks what http.ReadRequest leaves to servers (RFC 9112 2.3, 3.2; RFC 9110 5.1, 5.5).
-func (c *h1Conn) acceptable(r *http.Request) *malformed {
+func (c *h1Conn) acceptable(r *http.Request, hostless bool) *malformed {
 	if r.ProtoMajor != 1 {
 		return &malformed{http.StatusHTTPVersionNotSupported, "request_version"}
 	}
-	if r.ProtoAtLeast(1, 1) && c.in.heads.followed && !c.in.heads.named {
+	if r.ProtoAtLeast(1, 1) && hostless {
 		return &malformed{http.StatusBadRequest, "request_malformed"} // no Host
 	}
 	if e := r.Header.Get("Expect"); e != "" && !strings.EqualFold(e, "100-continue") {
@@ -248,7 +256,7 @@ func (c *h1Conn) handle(r *http.Request) (keep, hijacked bool) {
 		}
 		return false, false
 	}
-	if r.Header["Upgrade"] != nil && c.br.Buffered() > 0 {
+	if (r.Header["Upgrade"] != nil || r.Method == http.MethodConnect) && c.br.Buffered() > 0 {
 		return false, false // bytes of the other protocol, whose like no one has looked at
 	}
 	return !c.g.drain.draining(), false

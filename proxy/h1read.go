@@ -23,6 +23,7 @@ type h1Reader struct {
 	conn  net.Conn
 	heads headScan
 	left  int64 // bytes a head may still have
+	late  bool  // a read ran out of time
 
 	mu      sync.Mutex
 	turned  *sync.Cond
@@ -57,11 +58,20 @@ func (r *h1Reader) Read(p []byte) (n int, err error) {
 	} else {
 		n, err = r.conn.Read(p)
 	}
+	if err != nil && timedOut(err) {
+		r.late = true
+	}
 	r.left -= int64(n)
 	if n > 0 && !r.heads.off {
 		r.heads.scan(p[:n])
 	}
 	return n, err
+}
+
+// timedOut tells whether err is of a deadline.
+func timedOut(err error) bool {
+	var ne net.Error
+	return errors.As(err, &ne) && ne.Timeout()
 }
 
 // awaitByte waits until there is something to read.
@@ -123,8 +133,7 @@ func (r *h1Reader) readAhead() {
 	defer r.mu.Unlock()
 	r.ahead = false
 	r.has = n == 1
-	var ne net.Error
-	if err != nil && !(r.aborted && errors.As(err, &ne) && ne.Timeout()) && r.gone != nil {
+	if err != nil && !(r.aborted && timedOut(err)) && r.gone != nil {
 		r.gone()
 	}
 	r.turned.Broadcast()

@@ -22,14 +22,37 @@ type headScan struct {
 	http10 bool
 	coded  bool
 	raises bool // it asks for another protocol
-	host   bool
 	size   int64
 
-	// Of the last head:
-	followed bool   // to its end
-	named    bool   // it has Host
-	coding   coding // what Transfer-Encoding names
+	this headFacts
+	// seen are those of the heads that ended, and asked how many of them next gave, where keep is set: several requests
+	// may have been read at once.
+	keep  bool
+	seen  []headFacts
+	asked int
 }
+
+// headFacts are what the library does not tell of a head.
+type headFacts struct {
+	named  bool   // it has Host
+	coding coding // what Transfer-Encoding names
+}
+
+// next gives the facts of the next head in the order of their coming. It reports false for one that was not followed to
+// its end.
+func (s *headScan) next() (f headFacts, followed bool) {
+	if s.asked == len(s.seen) {
+		return f, false
+	}
+	f = s.seen[s.asked]
+	if s.asked++; s.asked == len(s.seen) {
+		s.seen, s.asked = s.seen[:0], 0
+	}
+	return f, true
+}
+
+// begun tells whether a head has begun and not ended.
+func (s *headScan) begun() bool { return !s.off && s.lines+s.length > 0 }
 
 type coding uint8
 
@@ -90,12 +113,12 @@ func (s *headScan) ends() bool {
 	line := s.line[:min(s.length, len(s.line))]
 	switch {
 	case s.length == 0 && s.lines == 0:
-		s.off = true // the server refuses that
+		return true // an empty line before a head is passed over (RFC 9112 2.2), or refused by the server
 	case s.length == 0:
 		s.headEnds()
 		return true
 	case s.lines == 0:
-		s.followed, s.named, s.coding = false, false, codingNone
+		s.this = headFacts{}
 		s.off = bytes.HasPrefix(line, []byte("CONNECT "))
 		s.http10 = bytes.HasSuffix(line, []byte(" HTTP/1.0"))
 		if !whole {
@@ -105,8 +128,8 @@ func (s *headScan) ends() bool {
 		name, value, _ := bytes.Cut(line, []byte(":"))
 		switch strings.ToLower(string(name)) {
 		case "transfer-encoding":
-			if s.coding = codingChunked; s.coded || !whole || !strings.EqualFold(string(bytes.TrimSpace(value)), "chunked") {
-				s.coding = codingUnknown
+			if s.this.coding = codingChunked; s.coded || !whole || !strings.EqualFold(string(bytes.TrimSpace(value)), "chunked") {
+				s.this.coding = codingUnknown
 			}
 			s.coded = true
 			if s.http10 {
@@ -119,7 +142,7 @@ func (s *headScan) ends() bool {
 			}
 			s.size = n
 		case "host":
-			s.host = true
+			s.this.named = true
 		case "upgrade":
 			s.raises = true
 		}
@@ -130,7 +153,9 @@ func (s *headScan) ends() bool {
 
 func (s *headScan) headEnds() {
 	s.off = s.coded || s.raises
-	s.followed, s.named = true, s.host
+	if s.keep {
+		s.seen = append(s.seen, s.this)
+	}
 	s.body = s.size
-	s.lines, s.size, s.coded, s.http10, s.raises, s.host = 0, 0, false, false, false, false
+	s.lines, s.size, s.coded, s.http10, s.raises = 0, 0, false, false, false
 }

@@ -84,6 +84,8 @@ type answerConn struct {
 	via   *listenerOf
 	heads headScan
 	stall atomic.Int64 // nanoseconds one write may take; 0: no limit
+	stops atomic.Bool  // the deadline for reads is there to stop a read
+	late  atomic.Bool  // a head did not end in time
 }
 
 // The fields net/http puts on the answers it writes by itself (net/http/server.go, conn.serve).
@@ -98,7 +100,25 @@ func (c *answerConn) Read(p []byte) (int, error) {
 	if n > 0 && !c.heads.off {
 		c.heads.scan(p[:n])
 	}
+	if err != nil && c.heads.begun() && !c.stops.Load() && timedOut(err) {
+		c.late.Store(true)
+	}
 	return n, err
+}
+
+// SetReadDeadline bounds reads. The server ends a read that it does not want any more by a deadline long past.
+func (c *answerConn) SetReadDeadline(t time.Time) error {
+	c.stops.Store(!t.IsZero() && time.Since(t) > time.Hour)
+	return c.Conn.SetReadDeadline(t)
+}
+
+// Close ends the connection. The server closes without a word on a head that does not end in time.
+func (c *answerConn) Close() error {
+	if c.late.Swap(false) {
+		_ = c.Conn.SetWriteDeadline(time.Now().Add(lingering))
+		_, _ = c.Conn.Write(c.gate.answerMalformed(nil, c.RemoteAddr(), headTooSlow))
+	}
+	return c.Conn.Close()
 }
 
 // bareLine is the status and text of an answer that the server makes by itself, or "".
@@ -119,7 +139,11 @@ func bareLine(p []byte) string {
 
 func (c *answerConn) Write(p []byte) (int, error) {
 	if line := bareLine(p); line != "" {
-		if _, err := c.Conn.Write(c.gate.answerMalformed(nil, c.RemoteAddr(), malformedAs(line))); err != nil {
+		no := malformedAs(line)
+		if c.late.Swap(false) {
+			no = headTooSlow
+		}
+		if _, err := c.Conn.Write(c.gate.answerMalformed(nil, c.RemoteAddr(), no)); err != nil {
 			return 0, err
 		}
 		return len(p), nil

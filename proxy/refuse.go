@@ -308,10 +308,11 @@ func transportRefusal(err error) *refusal {
 	case strings.Contains(text, "server response headers exceeded"), strings.Contains(text, "response header list larger"):
 		return &refusal{code: UpstreamFailed, class: "response_head", proxyError: "http_response_header_section_size", err: err}
 	case strings.Contains(text, "malformed"), strings.Contains(text, "PROTOCOL_ERROR"), strings.Contains(text, "Content-Length"),
-		strings.Contains(text, "transfer encoding"):
+		strings.Contains(text, "transfer encoding"), strings.Contains(text, "http2: failed reading"), strings.Contains(text, "http2: frame too large"):
 		return &refusal{code: UpstreamFailed, class: "response_invalid", proxyError: "http_protocol_error", err: err}
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET),
-		strings.Contains(text, "http2: client conn"), strings.Contains(text, "GOAWAY"):
+		strings.Contains(text, "http2: client conn"), strings.Contains(text, "GOAWAY"), strings.Contains(text, "received from peer"),
+		strings.Contains(text, "server closed idle connection"), strings.Contains(text, "readLoopPeekFailLocked"):
 		return &refusal{code: UpstreamFailed, class: "connection_lost", proxyError: "connection_terminated", err: err}
 	}
 	return &refusal{code: UpstreamFailed, class: "failed", err: err}

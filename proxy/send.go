@@ -183,6 +183,10 @@ func (x *exchange) admit(resp *http.Response) (*http.Response, *refusal) {
 		return nil, &refusal{code: UpstreamFailed, class: "response_invalid", proxyError: "http_protocol_error"}
 	}
 	x.observe(resp)
+	if no := soundLength(resp); no != nil {
+		resp.Body.Close()
+		return nil, no
+	}
 	if resp.StatusCode == http.StatusProxyAuthRequired {
 		// Passed on, it would make the fetcher send its proxy secret to the site's next challenge.
 		resp.Body.Close()
@@ -231,6 +235,27 @@ func (x *exchange) admit(resp *http.Response) (*http.Response, *refusal) {
 	}
 	resp.Body = newBody(x, resp)
 	return resp, nil
+}
+
+// soundLength leaves at most one Content-Length of an answer, a plain number that the body is held to. Over HTTP/2 the
+// library passes on whatever stands there and follows a single value only; two that differ would have the fetcher's
+// reader find the end in another place than ours (RFC 9110 8.6). That of a 304 is the length of a body that does not come,
+// and Go's HTTP/2 client waits for it.
+func soundLength(resp *http.Response) *refusal {
+	values := resp.Header["Content-Length"]
+	if len(values) == 0 {
+		return nil
+	}
+	n, err := strconv.ParseUint(values[0], 10, 63)
+	if err != nil || !oneLength(values, int64(n)) {
+		return &refusal{code: UpstreamFailed, class: "response_invalid", proxyError: "http_protocol_error"}
+	}
+	if len(values) > 1 && resp.ContentLength < 0 || resp.StatusCode == http.StatusNotModified {
+		delete(resp.Header, "Content-Length")
+		return nil
+	}
+	resp.Header["Content-Length"] = []string{strconv.FormatUint(n, 10)}
+	return nil
 }
 
 // observe notes what the rules and the audit use of an answer's head.

@@ -11,6 +11,7 @@ import (
 	"net/http/httptrace"
 	"net/netip"
 	"net/textproto"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -113,8 +114,8 @@ func (u *upstream) roundTrip(r *http.Request, w *wireLog) (*http.Response, error
 	g := u.cur.Load()
 	w.gen = g
 	resp, err := g.tr.RoundTrip(r)
-	for errors.Is(err, errLookAgain) && r.Context().Err() == nil {
-		resp, err = g.tr.RoundTrip(r) // nothing was sent: it waited for a connection
+	for (errors.Is(err, errLookAgain) || w.unused(err)) && r.Context().Err() == nil {
+		resp, err = g.tr.RoundTrip(r) // nothing was sent: it waited for a connection, or got one that had just ended
 	}
 	if !w.reused.Load() && g.dials.Add(1) == dialsPerTransport {
 		u.replace(g)
@@ -157,7 +158,9 @@ func once(r *http.Request) {
 // close_notify for a clean one, and a body that only the end ends cannot then be told from a cut one.
 type originConn struct {
 	net.Conn
-	seat  *seat // nil: not counted
+	seat  *seat       // nil: not counted
+	waits atomic.Bool // a read waits for the site
+	shut  atomic.Bool
 	ended atomic.Bool
 	proto atomic.Int32 // what was agreed on in the handshake: 0 not asked yet, 1 or 2
 }
@@ -177,6 +180,7 @@ func (c *originConn) h2(t *tls.Conn) bool {
 
 // Close gives the seat to the next.
 func (c *originConn) Close() error {
+	c.shut.Store(true)
 	err := c.Conn.Close()
 	if c.seat != nil {
 		c.seat.leave()
@@ -185,11 +189,31 @@ func (c *originConn) Close() error {
 }
 
 func (c *originConn) Read(p []byte) (int, error) {
+	c.waits.Store(true)
 	n, err := c.Conn.Read(p)
+	c.waits.Store(false)
 	if err == io.EOF {
 		c.ended.Store(true)
 	}
 	return n, err
+}
+
+// settlePatience bounds settle, for when this process gets no time.
+const settlePatience = 50 * time.Millisecond
+
+// settle waits until an HTTP/1.1 connection that served a request before has shown that nothing is left of it. A site
+// may send more than its answer: a body after HEAD or 304, or a second answer. The Transport ends such a connection, but
+// looks for the rest only when it has already given the connection on, and a request that is quicker than the look takes
+// the rest for its own answer. With nothing left, its reader waits for the site.
+func (c *originConn) settle() {
+	end := time.Now().Add(settlePatience)
+	for n := 0; !c.waits.Load() && !c.shut.Load() && time.Now().Before(end); n++ {
+		if n < 100 {
+			runtime.Gosched()
+		} else {
+			time.Sleep(100 * time.Microsecond)
+		}
+	}
 }
 
 // CloseWrite half-closes the connection.
@@ -232,6 +256,7 @@ type wireLog struct {
 func (w *wireLog) trace(early func(int, http.Header)) *httptrace.ClientTrace {
 	return &httptrace.ClientTrace{
 		GetConn: func(string) {
+			w.reused.Store(false)
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.has = false
@@ -252,7 +277,9 @@ func (w *wireLog) trace(early func(int, http.Header)) *httptrace.ClientTrace {
 			// The Transport calls this from the goroutine that then writes the request, and before it does.
 			h2 := secure && ours && oc.h2(t)
 			if !h2 {
-				once(w.req)
+				if once(w.req); i.Reused && ours {
+					oc.settle()
+				}
 			} else if w.sent() {
 				// A stream or connection that the site refused: what has been written is not written again. The
 				// Transport looks at the context before it writes.
@@ -357,6 +384,10 @@ func (w *wireLog) sent() bool {
 	defer w.mu.Unlock()
 	return w.wrote || w.answered
 }
+
+// unused tells whether a request without content failed with err because the kept connection it got had ended, and
+// before any of it was written.
+func (w *wireLog) unused(err error) bool { return err != nil && w.bare && w.reused.Load() && !w.sent() }
 
 func (w *wireLog) answer() {
 	w.mu.Lock()

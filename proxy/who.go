@@ -64,6 +64,9 @@ func (x *exchange) wellFormed() *refusal {
 		return &refusal{code: BadRequest, status: http.StatusHTTPVersionNotSupported, class: "request_version",
 			detail: "This is how HTTP/2 begins, and it is spoken only under TLS here. Use HTTP/1.1, or https."}
 	}
+	if x.in.ProtoMajor == 2 && !oneLength(x.in.Header["Content-Length"], x.in.ContentLength) {
+		return &refusal{code: BadRequest, class: "request_framing", detail: "Content-Length is not a single number that the body keeps to. Send the body's length, or none."}
+	}
 	n, size := 0, 0
 	for k, v := range x.in.Header {
 		n += len(v)
@@ -84,6 +87,18 @@ func (x *exchange) wellFormed() *refusal {
 			detail: "The request target is longer than " + strconv.Itoa(limit) + " bytes (server.target_bytes). Send a shorter one."}
 	}
 	return nil
+}
+
+// oneLength tells whether the values of Content-Length agree with each other and with the length that the message has. The
+// library takes over HTTP/2 the first of several, or none, where the message is malformed (RFC 9113 8.1.1); whoever reads
+// it next could take another.
+func oneLength(values []string, length int64) bool {
+	for _, v := range values {
+		if n, err := strconv.ParseUint(v, 10, 63); err != nil || int64(n) != length {
+			return false
+		}
+	}
+	return true
 }
 
 // what is step 2: one spelling of the target. Host never finds a target on the proxy port; inside a tunnel the
@@ -130,6 +145,9 @@ func (x *exchange) what() *refusal {
 		// An absolute target inside a tunnel must name the tunnel's host, and its scheme, too.
 		if u, err := url.Parse(r.RequestURI); err == nil {
 			raw = u.Host
+			if u.User != nil {
+				return refusalFor(&guard.HostError{Class: "target_userinfo", Text: "user name or password in the target"})
+			}
 			if !strings.EqualFold(u.Scheme, scheme) {
 				return &refusal{code: SchemeDenied, class: "scheme_denied", detail: "The target's scheme is not the tunnel's. Send the path alone."}
 			}
@@ -141,6 +159,11 @@ func (x *exchange) what() *refusal {
 	}
 	if h.Name != t.host.Name {
 		return &refusal{code: HostMismatch, class: "authority_mismatch"}
+	}
+	for _, v := range r.Header["Host"] { // HTTP/2, beside :authority (RFC 9113 8.3.1)
+		if h, _, err := guard.ParseAuthority(v, t.port); err != nil || h.Name != t.host.Name {
+			return &refusal{code: HostMismatch, class: "authority_mismatch"}
+		}
 	}
 	target := r.RequestURI
 	if absolute {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"log/slog"
 	"strings"
 
@@ -106,8 +107,25 @@ func newRootCmd(a *app) *cobra.Command {
 	return root
 }
 
-// logger builds the operational log from the global flags.
+// logger builds the operational log from the global flags. What libraries write to Go's own log goes there too, at debug:
+// any site can make the transport write a line.
 func (a *app) logger() (*slog.Logger, error) {
+	l, err := a.newLogger()
+	if err == nil {
+		log.SetFlags(0)
+		log.SetOutput(libraryLog{l})
+	}
+	return l, err
+}
+
+type libraryLog struct{ *slog.Logger }
+
+func (l libraryLog) Write(p []byte) (int, error) {
+	l.Debug("library", "message", strings.TrimSpace(string(p)))
+	return len(p), nil
+}
+
+func (a *app) newLogger() (*slog.Logger, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(a.logLevel)); err != nil {
 		return nil, usage("--log-level %q is not one of debug, info, warn, error", a.logLevel)
