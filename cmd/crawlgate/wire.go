@@ -5,7 +5,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"log"
 	"log/slog"
 	"net"
 	"os"
@@ -72,16 +71,8 @@ func (l *lateGate) FetchSitemap(ctx context.Context, r allowlist.SitemapRequest)
 	return g.FetchSitemap(ctx, r)
 }
 
-// takeStandardLog puts what net/http tells the standard logger about sites (bytes after an answer, in their own words)
-// where debug messages go: no site writes lines into a log, whatever its format.
-func takeStandardLog(l *slog.Logger) {
-	log.SetFlags(0)
-	log.SetOutput(debugWriter{l.Debug, "net/http"})
-}
-
 // open takes the state folder and builds the gate. It listens on nothing yet. On an error nothing stays open.
 func openInstance(cfg *configs.Config, src *configs.Sources, log *slog.Logger) (_ *instance, err error) {
-	takeStandardLog(log)
 	i := &instance{log: log, started: time.Now()}
 	i.src.Store(src)
 	i.cfg.Store(cfg)
