@@ -15,7 +15,7 @@ func (a *auditor) report(c *accessCounts) (*AccessReport, error) {
 	defer c.close()
 	r := &AccessReport{
 		Schema: AccessSchema, Inputs: []AccessInput{}, Crawlers: map[string]*AccessCrawler{},
-		Categories: map[string]*AccessCategory{}, Robots: []AccessRobots{}, Settings: a.settings(), hours: c.hours,
+		Categories: map[string]*AccessCategory{}, Robots: []AccessRobots{}, Settings: a.settings(), hours: c.hours.all, each: map[string]map[int64]*hourCounts{},
 	}
 	t := &r.Totals
 	for i, in := range a.inputs {
@@ -44,6 +44,7 @@ func (a *auditor) report(c *accessCounts) (*AccessReport, error) {
 		}
 		def := a.crawlers.all[i]
 		x := a.crawlerReport(def, k)
+		r.each[def.Name] = k.hours.all
 		r.Crawlers[def.Name] = x
 		cat := r.Categories[def.Category]
 		if cat == nil {

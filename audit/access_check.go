@@ -172,9 +172,15 @@ func (s *AccessSumCheck) check(r *AccessReport) {
 	if r.Settings.NoVersion == "unjudged" {
 		equal("allowed + disallowed = judged by robots.txt versions", t.Allowed+t.Disallowed, judged)
 	}
-	var hours hourCounts
-	for _, h := range r.hours {
-		hours.add(h)
+	byHour := func(all map[int64]*hourCounts) (n hourCounts) {
+		for _, h := range all {
+			n.add(h)
+		}
+		return n
 	}
+	for _, name := range r.names() {
+		equal(name+": total = sum over hours", r.Crawlers[name].Total, byHour(r.each[name]).total())
+	}
+	hours := byHour(r.hours)
 	equal("requests = sum over hours", t.Requests, hours.Allowed+hours.Disallowed+hours.Unjudged+hours.Impersonated+hours.Other)
 }

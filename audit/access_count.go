@@ -16,7 +16,7 @@ type accessCounts struct {
 	fault      string
 	crawlers   []*crawlerCounts // nil: no claim
 	versions   []versionCounts
-	hours      map[int64]*hourCounts
+	hours      hourly
 	delays     *delayTimes
 }
 
@@ -29,12 +29,41 @@ type hourCounts struct {
 	Allowed, Disallowed, Unjudged, Impersonated, Other int64
 }
 
+// total counts the claims.
+func (h hourCounts) total() int64 { return h.Allowed + h.Disallowed + h.Unjudged + h.Impersonated }
+
 func (h *hourCounts) add(o *hourCounts) {
 	h.Allowed += o.Allowed
 	h.Disallowed += o.Disallowed
 	h.Unjudged += o.Unjudged
 	h.Impersonated += o.Impersonated
 	h.Other += o.Other
+}
+
+// hourly is hourCounts by hour since 1970. Logs are in order mostly, so that the hour of the request before is the one.
+type hourly struct {
+	all  map[int64]*hourCounts
+	hour int64
+	last *hourCounts
+}
+
+func (h *hourly) at(hour int64) *hourCounts {
+	if h.last != nil && h.hour == hour {
+		return h.last
+	}
+	n := h.all[hour]
+	if n == nil {
+		n = &hourCounts{}
+		h.all[hour] = n
+	}
+	h.hour, h.last = hour, n
+	return n
+}
+
+func (h *hourly) merge(o *hourly) {
+	for hour, n := range o.all {
+		h.at(hour).add(n)
+	}
 }
 
 type crawlerCounts struct {
@@ -47,6 +76,7 @@ type crawlerCounts struct {
 	noindex, nofollow                         int64
 	impersonators                             map[netip.Addr]int64
 	violations                                map[violationKey]*violationCounts
+	hours                                     hourly
 }
 
 type nonProductive struct {
@@ -73,7 +103,7 @@ type versionCounts struct {
 func newAccessCounts(a *auditor) *accessCounts {
 	c := &accessCounts{
 		inputs: make([]inputCounts, len(a.inputs)), crawlers: make([]*crawlerCounts, len(a.crawlers.all)),
-		versions: make([]versionCounts, len(a.robots.all)), hours: map[int64]*hourCounts{},
+		versions: make([]versionCounts, len(a.robots.all)), hours: hourly{all: map[int64]*hourCounts{}},
 	}
 	for i := range c.versions {
 		c.versions[i].first, c.versions[i].last = maxTime, minTime
@@ -86,7 +116,8 @@ func newAccessCounts(a *auditor) *accessCounts {
 
 func (c *accessCounts) crawler(i int32) *crawlerCounts {
 	if c.crawlers[i] == nil {
-		c.crawlers[i] = &crawlerCounts{first: maxTime, last: minTime, impersonators: map[netip.Addr]int64{}, violations: map[violationKey]*violationCounts{}}
+		c.crawlers[i] = &crawlerCounts{first: maxTime, last: minTime, impersonators: map[netip.Addr]int64{}, violations: map[violationKey]*violationCounts{},
+			hours: hourly{all: map[int64]*hourCounts{}}}
 	}
 	return c.crawlers[i]
 }
@@ -121,12 +152,7 @@ func (c *accessCounts) merge(o *accessCounts) {
 		a.disallowed += b.disallowed
 		a.first, a.last = min(a.first, b.first), max(a.last, b.last)
 	}
-	for h, b := range o.hours {
-		if c.hours[h] == nil {
-			c.hours[h] = &hourCounts{}
-		}
-		c.hours[h].add(b)
-	}
+	c.hours.merge(&o.hours)
 	if c.delays != nil {
 		c.delays.merge(o.delays)
 	}
@@ -153,6 +179,7 @@ func (c *crawlerCounts) merge(o *crawlerCounts) {
 		c.status[i] += o.status[i]
 	}
 	c.np.add(&o.np)
+	c.hours.merge(&o.hours)
 	c.noindex += o.noindex
 	c.nofollow += o.nofollow
 	for a, n := range o.impersonators {

@@ -145,6 +145,9 @@ func parseCrawlers(body []byte) ([]*crawler, error) {
 	return f.Crawlers, nil
 }
 
+// otherRangeNames are names under which operators publish a range file as well.
+var otherRangeNames = map[string]string{"googlebot.json": "common-crawlers.json"}
+
 func (c *crawler) loadRanges(dir string) error {
 	if dir == "" || len(c.RangesFiles) == 0 {
 		return nil
@@ -152,6 +155,9 @@ func (c *crawler) loadRanges(dir string) error {
 	var all []netip.Prefix
 	for _, name := range c.RangesFiles {
 		p, err := readRanges(filepath.Join(dir, name))
+		if other := otherRangeNames[name]; other != "" && errors.Is(err, fs.ErrNotExist) {
+			p, err = readRanges(filepath.Join(dir, other))
+		}
 		if errors.Is(err, fs.ErrNotExist) {
 			c.missing = append(c.missing, name)
 			continue

@@ -103,10 +103,17 @@ func (p *lineParser) kindOf(line []byte, fields **w3cFields) formatKind {
 		return formatCLF
 	case p.alb(line) != badStructure:
 		return formatALB
-	case p.squid(line) != badStructure:
+	case p.squid(line) != badStructure && beginsWithEpoch(line):
 		return formatSquid
 	}
 	return formatUnknown
+}
+
+// beginsWithEpoch tells Squid's lines from others of ten words.
+func beginsWithEpoch(line []byte) bool {
+	first, _ := nextField(trimSpace(line))
+	_, ok := epochTime(first)
+	return ok
 }
 
 // parse parses one line by a format. fields are the columns in force in a W3C log.

@@ -139,6 +139,8 @@ func TestAccessFormatsDetected(t *testing.T) {
 		"most":             {`{"a":1}` + "\n" + clf + clf, "clf"},
 		"w3c":              {"#Version: 1.0\r\n#Fields: date time c-ip cs-method cs-uri-stem sc-status\r\n", "w3c"},
 		"garbage":          {"garbage\n", "unknown"},
+		"broken clf":       {strings.ReplaceAll(clf, "\"\n", "\"0\n"), "unknown"}, // not Squid, for all its words and slashes
+		"squid":            {"1762160400.123    145 10.1.1.1 TCP_MISS/200 5120 GET http://h.example/a - HIER_DIRECT/192.0.2.1 text/html\n", "squid"},
 		"beyond 20 lines":  {strings.Repeat("garbage\n", 20) + clf, "unknown"},
 	} {
 		if got := p.detect([]byte(c.text)).String(); got != c.want {

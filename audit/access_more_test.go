@@ -188,6 +188,20 @@ func TestAccessRangeFiles(t *testing.T) {
 	}
 }
 
+// TestAccessRangeFileNames: Google's file is taken under its newer name too.
+func TestAccessRangeFileNames(t *testing.T) {
+	for _, name := range []string{"googlebot.json", "common-crawlers.json"} {
+		dir := t.TempDir()
+		writeFile(t, dir+"/"+name, []byte(`{"prefixes":[{"ipv4Prefix":"192.0.2.0/28"}]}`))
+		rep := access(t, accessLine("192.0.2.1", "09:00:00", "/", "Googlebot")+accessLine("192.0.2.99", "09:00:00", "/", "Googlebot"), "", func(o *AccessOptions) {
+			o.Ranges = dir
+		})
+		if c := rep.Crawlers["Googlebot"]; c.Verified != 1 || c.Impersonated != 1 {
+			t.Errorf("%s: %d verified, %d impersonated", name, c.Verified, c.Impersonated)
+		}
+	}
+}
+
 func TestAccessRobotsFolders(t *testing.T) {
 	dir := t.TempDir()
 	writeFile(t, dir+"/h.example_8080/20251103T000000Z.txt", []byte("Disallow: /x\n"))

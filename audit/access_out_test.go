@@ -96,6 +96,46 @@ func TestAccessHTMLIsSafe(t *testing.T) {
 	}
 }
 
+// TestAccessEachCrawler: the page has a row over time for each crawler, busiest first, to a scale of its own, and the numbers.
+func TestAccessEachCrawler(t *testing.T) {
+	log := ""
+	for _, hour := range []string{"08", "09", "09", "11"} {
+		log += accessLine("192.0.2.1", hour+":00:00", "/", "GPTBot")
+	}
+	log += accessLine("192.0.2.1", "10:00:00", "/x", "CCBot") + accessLine("192.0.2.1", "07:00:00", "/", "Mozilla/5.0")
+	rep := access(t, log, "Disallow: /x\n", nil)
+	c := rep.stripChart()
+	want := stripChart{Unit: "hour", Height: 2 * stripHeight, Rows: []strip{{Name: "GPTBot", Text: "up to 2"}, {Name: "CCBot", Y: stripHeight, Text: "up to 1"}},
+		Table: []stripRow{{"2025-11-03 08:00", []int64{1, 0}}, {"2025-11-03 09:00", []int64{2, 0}}, {"2025-11-03 10:00", []int64{0, 1}}, {"2025-11-03 11:00", []int64{1, 0}}}}
+	var bars []string
+	for i := range c.Rows {
+		for _, b := range c.Rows[i].Bars {
+			for _, p := range b.Parts {
+				bars = append(bars, fmt.Sprintf("%s %.0f high from %.0f: %s", p.Class, p.H, p.Y, b.Title))
+			}
+		}
+		c.Rows[i].Bars = nil
+	}
+	if len(c.Labels) != 4 {
+		t.Errorf("labels %v", c.Labels)
+	}
+	c.Labels = nil
+	if d := cmp.Diff(want, c); d != "" {
+		t.Error(d)
+	}
+	if d := cmp.Diff([]string{
+		"allowed 18 high from 28: GPTBot, 2025-11-03 08:00: 1 allowed, 0 disallowed, 0 unjudged, 0 impersonated",
+		"allowed 36 high from 10: GPTBot, 2025-11-03 09:00: 2 allowed, 0 disallowed, 0 unjudged, 0 impersonated",
+		"allowed 18 high from 28: GPTBot, 2025-11-03 11:00: 1 allowed, 0 disallowed, 0 unjudged, 0 impersonated",
+		"disallowed 36 high from 10: CCBot, 2025-11-03 10:00: 0 allowed, 1 disallowed, 0 unjudged, 0 impersonated",
+	}, bars); d != "" {
+		t.Error(d)
+	}
+	if c := access(t, accessLine("192.0.2.1", "09:00:00", "/", "GPTBot"), "", nil).stripChart(); len(c.Rows) > 0 {
+		t.Error("a picture over time of one hour")
+	}
+}
+
 func TestAccessCSVFormulas(t *testing.T) {
 	r := &AccessReport{Settings: AccessSettings{Delay: true}, Crawlers: map[string]*AccessCrawler{"=1+1": {Operator: "@x", Category: "other", CrawlDelay: &AccessDelay{MinGapMS: -1}}}}
 	var b bytes.Buffer

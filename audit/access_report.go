@@ -26,7 +26,8 @@ type AccessReport struct {
 	// Problems say why the command fails although there is a report: inputs cut short, a self-check that failed.
 	Problems []string `json:"-"`
 
-	hours map[int64]*hourCounts
+	hours map[int64]*hourCounts            // since 1970
+	each  map[string]map[int64]*hourCounts // of each crawler
 }
 
 // AccessInput is one log.

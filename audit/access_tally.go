@@ -7,25 +7,21 @@ import (
 // count adds one request.
 func (w *accessWorker) count(e *entry, j *judgement) {
 	hour := floorDiv(e.time, 3_600_000)
-	if hour != w.hour || w.hourly == nil {
-		w.hour = hour
-		if w.hourly = w.counts.hours[hour]; w.hourly == nil {
-			w.hourly = &hourCounts{}
-			w.counts.hours[hour] = w.hourly
-		}
-	}
+	all := w.counts.hours.at(hour)
 	if j.crawler < 0 {
 		w.counts.notCrawler++
-		w.hourly.Other++
+		all.Other++
 		return
 	}
 	c := w.counts.crawler(j.crawler)
+	own := c.hours.at(hour)
 	c.total++
 	switch j.identity {
 	case impersonated:
 		c.impersonated++
 		c.impersonators[j.client]++
-		w.hourly.Impersonated++
+		all.Impersonated++
+		own.Impersonated++
 		return
 	case verified:
 		c.verified++
@@ -42,16 +38,19 @@ func (w *accessWorker) count(e *entry, j *judgement) {
 	switch {
 	case !j.judged:
 		c.unjudged++
-		w.hourly.Unjudged++
+		all.Unjudged++
+		own.Unjudged++
 	case j.allowed:
 		c.allowed++
-		w.hourly.Allowed++
+		all.Allowed++
+		own.Allowed++
 		if j.grace {
 			c.grace++
 		}
 	default:
 		c.disallowed++
-		w.hourly.Disallowed++
+		all.Disallowed++
+		own.Disallowed++
 		np.disallowed = 1
 		w.violation(c, e, j)
 	}

@@ -30,9 +30,6 @@ type accessWorker struct {
 	targets map[targetKey]targetVerdict
 	held    int // bytes of targets
 	normal  []byte
-
-	hour   int64
-	hourly *hourCounts
 }
 
 type clientKey struct {
@@ -73,7 +70,7 @@ func newAccessWorker(a *auditor, ctx context.Context) *accessWorker {
 	return &accessWorker{
 		a: a, ctx: ctx, counts: newAccessCounts(a), agents: map[string]int32{}, clients: map[clientKey]identity{},
 		hosts: map[string]*hostVersions{}, targets: map[targetKey]targetVerdict{},
-		home: &hostVersions{a.host, a.robots.of(a.host)}, hour: minTime,
+		home: &hostVersions{a.host, a.robots.of(a.host)},
 	}
 }
 

@@ -20,6 +20,8 @@ type disk struct {
 	syncErr  error
 	openErr  error
 	syncs    int
+	slow     time.Duration // that an fsync takes
+	written  int64
 	unsynced int64 // bytes written since the last fsync
 }
 
@@ -59,6 +61,7 @@ func (f *faulty) Write(b []byte) (int, error) {
 	if f.d.room >= 0 {
 		f.d.room -= int64(n)
 	}
+	f.d.written += int64(n)
 	f.d.unsynced += int64(n)
 	if err == nil {
 		err = full
@@ -67,6 +70,10 @@ func (f *faulty) Write(b []byte) (int, error) {
 }
 
 func (f *faulty) Sync() error {
+	f.d.mu.Lock()
+	slow := f.d.slow
+	f.d.mu.Unlock()
+	time.Sleep(slow)
 	f.d.mu.Lock()
 	defer f.d.mu.Unlock()
 	f.d.syncs++
@@ -502,5 +509,60 @@ func TestWrittenAtOnce(t *testing.T) {
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
+	})
+}
+
+// TestSlowFsync: while the disk takes its time over an fsync, events reach the file within 50 ms all the same, and the next
+// fsync covers them. What must be durable before its answer still waits.
+func TestSlowFsync(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir, d := t.TempDir(), &disk{room: -1}
+		l := openDisk(t, Defaults(), dir, d)
+		written := func() (n int64) {
+			d.set(func(d *disk) { n = d.written })
+			return n
+		}
+		if err := l.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		d.set(func(d *disk) { d.slow = 5 * time.Second })
+		record := func() {
+			if err := l.Record(t.Context(), simple("site-denied")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		record()
+		time.Sleep(1200 * time.Millisecond) // its fsync is under way
+		synctest.Wait()
+		for range 30 {
+			before := written()
+			record()
+			time.Sleep(50 * time.Millisecond)
+			synctest.Wait()
+			if written() == before {
+				t.Error("an event waited for an fsync")
+				break
+			}
+		}
+		began := time.Now()
+		if err := l.Record(t.Context(), simple("address-denied")); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took < 5*time.Second {
+			t.Errorf("an event that must be durable was taken after %v", took)
+		}
+		record()
+		time.Sleep(12 * time.Second) // one fsync a second is due, and they take five
+		synctest.Wait()
+		d.set(func(d *disk) {
+			if d.unsynced != 0 {
+				t.Errorf("%d bytes were never fsynced", d.unsynced)
+			}
+			d.slow = 0
+		})
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		mustVerify(t, l.Path(), VerifyOptions{})
 	})
 }

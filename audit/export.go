@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/netip"
 	"strconv"
 	"strings"
 	"time"
@@ -216,6 +217,11 @@ func toOCSF(e *Event) map[string]any {
 				put(m, name, list)
 			case "firewall_rule.uid":
 				put(m, name, label(v))
+			case "src_endpoint.ip":
+				if strings.HasPrefix(e.Client.IP, "hmac:") {
+					name = "src_endpoint.uid" // not an address any more
+				}
+				put(m, name, v)
 			default:
 				put(m, name, v)
 			}
@@ -229,14 +235,19 @@ func toOCSF(e *Event) map[string]any {
 	put(m, "metadata.original_event_uid", e.Hash)
 	put(m, "unmapped.prev", e.Prev)
 	put(m, "severity_id", 1)
-	if bitOf(e.Type)&onEnds == 0 {
-		// Not an HTTP activity: OCSF's base event.
+	if bitOf(e.Type)&onTraffic == 0 {
+		// Not an HTTP activity: OCSF's base event, which knows no policy.
+		if _, ok := m["policy"]; ok {
+			delete(m, "policy")
+			put(m, "unmapped.policy_sha256", e.PolicySHA256)
+		}
 		put(m, "category_uid", 0)
 		put(m, "class_uid", 0)
 		put(m, "activity_id", 99)
 		put(m, "type_uid", 99)
 		return m
 	}
+	completeOCSF(m, e)
 	activity, ok := ocsfActivities[e.Method]
 	if !ok {
 		activity = 99
@@ -247,6 +258,8 @@ func toOCSF(e *Event) map[string]any {
 	put(m, "type_uid", 400200+activity)
 	action, disposition, status := 1, 1, 1
 	switch e.Decision {
+	case "": // an intent
+		action, disposition, status = 0, 0, 0
 	case Refused:
 		action, disposition = 2, 2
 	case Failed, Cancelled:
@@ -262,6 +275,23 @@ func toOCSF(e *Event) map[string]any {
 		put(m, "end_time", e.DoneAt.UnixMilli())
 	}
 	return m
+}
+
+// completeOCSF adds what HTTP Activity requires of every event, also of one whose request could not be read: the profiles
+// that its attributes are from, a request, an endpoint, and something to name the rule by.
+func completeOCSF(m map[string]any, e *Event) {
+	put(m, "metadata.profiles", []string{"datetime", "host", "network_proxy", "security_control"})
+	put(m, "http_request.uid", e.ID)
+	if host := strings.Trim(e.Host, "[]"); host != "" {
+		if _, err := netip.ParseAddr(host); err != nil {
+			put(m, "dst_endpoint.hostname", host)
+		} else if e.Upstream.IP == "" {
+			put(m, "dst_endpoint.ip", host)
+		}
+	}
+	if _, ok := m["firewall_rule"]; ok && e.Rule.Line == 0 {
+		put(m, "firewall_rule.uid", "0") // no line of the file decided
+	}
 }
 
 func csvHeader() []string {

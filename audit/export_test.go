@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"encoding/csv"
 	"encoding/json"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,9 +21,9 @@ func exportEvents(t *testing.T) []*Event {
 	refused := &Event{ID: "R", Time: full.Time, Method: "BREW", Decision: Refused, Reason: "address-denied", Class: "addr_private", UserAgent: "=cmd()", Client: Client{IP: "hmac:00ff", Name: "@team"}}
 	refused.SetURL(parse(t, "http://[2001:db8::7]:8080/?token=abc"))
 	refused.Upstream = Upstream{IP: "10.0.0.12", Port: 8080, Resolved: []string{"10.0.0.12"}}
-	failed := &Event{ID: "F", Time: full.Time, Method: "GET", Decision: Failed, Reason: "upstream-timeout"}
+	failed := &Event{ID: "F", Time: full.Time, Method: "GET", Host: "example.com", Decision: Failed, Reason: "upstream-timeout"}
 	cancelled := &Event{Type: TypeTunnel, ID: "C", Time: full.Time, Method: "CONNECT", Host: "example.com", Port: 443, Decision: Cancelled}
-	robots := &Event{Type: TypeRobots, ID: "B", Time: full.Time, Method: "GET", Decision: Forwarded, Reason: "ok", Status: 200, Hops: 1}
+	robots := &Event{Type: TypeRobots, ID: "B", Time: full.Time, Method: "GET", Host: "example.com", Decision: Forwarded, Reason: "ok", Status: 200, Hops: 1}
 	intent := &Event{Type: TypeIntent, ID: "I", Time: full.Time, Method: "GET", Host: "example.com"}
 	gap := &Event{Type: TypeGap, Time: full.Time, Class: "queue_full", FromSeq: 7, Lost: 3}
 	list := []*Event{full, refused, failed, cancelled, robots, intent, gap}
@@ -115,6 +117,52 @@ func TestExportMeaning(t *testing.T) {
 	}
 	if got := lookup(toECS(list[1]), "client.ip"); got != nil {
 		t.Errorf("a hash as client.ip: %v", got)
+	}
+}
+
+// TestOCSFRequires holds every event to what the classes of OCSF 1.3 require: the attributes of HTTP Activity with the
+// profiles they are from, at least one of request and answer, of the endpoints, and of a rule's names; and in the base
+// event nothing that it does not know.
+func TestOCSFRequires(t *testing.T) {
+	now := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+	list := append(exportEvents(t),
+		&Event{Type: TypeRequest, ID: "U", Time: now, Client: Client{IP: "192.0.2.1"}, Decision: Refused, Reason: "bad-request", Answered: 400},
+		&Event{Type: TypeRobots, ID: "D", Time: now, Method: "GET", Host: "example.com", Decision: Failed, Reason: "dns-failed"},
+		&Event{Type: TypeRobots, ID: "L", Time: now, Method: "GET", Host: "[2001:db8::1]", Decision: Refused, Reason: "site-stopped"},
+		&Event{Type: TypeRequest, ID: "N", Time: now, Method: "GET", Host: "example.com", Decision: Forwarded, Reason: "ok", Rule: Rule{Group: "*"}},
+		&Event{Type: TypeConfig, Time: now, PolicySHA256: zeroHash},
+	)
+	base := []string{"activity_id", "category_uid", "class_uid", "message", "metadata", "severity_id", "status_code", "status_detail", "time", "type_uid", "unmapped"}
+	for _, e := range list {
+		m := toOCSF(e)
+		has := func(name string) bool { return lookup(m, name) != nil }
+		if e.Type == TypeConfig || e.Type == TypeGap {
+			for key := range m {
+				if !slices.Contains(base, key) {
+					t.Errorf("%s: the base event has no %s", e.Type, key)
+				}
+			}
+			continue
+		}
+		for _, name := range []string{"action_id", "activity_id", "category_uid", "disposition_id", "metadata.product.name", "metadata.profiles", "metadata.version", "severity_id", "time", "type_uid"} {
+			if !has(name) {
+				t.Errorf("%s %s: no %s", e.Type, e.ID, name)
+			}
+		}
+		if m["class_uid"] != 4002 || !has("http_request") && !has("http_response") || !has("src_endpoint") && !has("dst_endpoint") {
+			t.Errorf("%s %s: class %v, or neither request nor answer, or no endpoint", e.Type, e.ID, m["class_uid"])
+		}
+		if has("firewall_rule") && !has("firewall_rule.uid") && !has("firewall_rule.name") {
+			t.Errorf("%s %s: a rule without name and uid", e.Type, e.ID)
+		}
+		for _, name := range []string{"src_endpoint.ip", "dst_endpoint.ip"} {
+			if !has(name) {
+				continue
+			}
+			if _, err := netip.ParseAddr(lookup(m, name).(string)); err != nil {
+				t.Errorf("%s %s: %s is %v", e.Type, e.ID, name, err)
+			}
+		}
 	}
 }
 

@@ -173,7 +173,7 @@ func maskQuery(u, mode string) (string, bool) {
 		if secretValue(name) {
 			mask(at, at+len(name), masked(name))
 		}
-		if pair && value != "" && value != "*" && (mode == "names" || secretName(unescape(name)) || secretValue(value)) {
+		if pair && value != "" && value != "*" && (mode == "names" || secretName(unescape(name, ' ')) || secretValue(value)) {
 			mask(at+len(name)+1, end, masked(value))
 		}
 		if end == len(u) {
@@ -205,8 +205,9 @@ func secretName(name string) bool {
 	return false
 }
 
-// unescape undoes escapes and plus signs where they are valid; nested escapes are undone too, at most three times.
-func unescape(s string) string {
+// unescape undoes escapes where they are valid; nested escapes are undone too, at most three times. plus stands for a plus
+// sign: ' ' in a form, '+' in a digit of base64.
+func unescape(s string, plus byte) string {
 	for range 3 {
 		if !strings.ContainsAny(s, "%+") {
 			break
@@ -218,7 +219,7 @@ func unescape(s string) string {
 				b.WriteByte(byte(unhex(s[i+1])<<4 | unhex(s[i+2])))
 				i += 2
 			case s[i] == '+':
-				b.WriteByte(' ')
+				b.WriteByte(plus)
 			default:
 				b.WriteByte(s[i])
 			}

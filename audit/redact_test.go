@@ -39,6 +39,9 @@ func TestMaskQuery(t *testing.T) {
 		{"secrets", "https://h/p?next=https%3A%2F%2Fu%3Apw%40o%2F", "https://h/p?next=*"},
 		{"secrets", "https://h/p?next=https%3A%2F%2Fauth.example%2Flogin", "https://h/p?next=https%3A%2F%2Fauth.example%2Flogin"},
 		{"secrets", "https://h/p?q=Bearer+dGhpcyBpcyBhIHNlY3JldCB0b2tlbiBvZiBtaW5l", "https://h/p?q=*"},
+		{"secrets", "https://h/p?v=F+yP8a9KZCLTZ+GNXrbfpGWlMx91jnk+qVqU6w0VtiqS", "https://h/p?v=*"},
+		{"secrets", "https://h/p?v=F%2ByP8a9KZCLTZ%2BGNXrbfpGWlMx91jnk%2BqVqU6w0VtiqS", "https://h/p?v=*"},
+		{"secrets", "https://h/p?q=Best+Shoes+for+Running+in+the+Rain+of+2025+and+After", "https://h/p?q=Best+Shoes+for+Running+in+the+Rain+of+2025+and+After"},
 		{"secrets", "https://h/token/abc?q=1", "https://h/token/abc?q=1"},
 		{"names", "https://h/p?q=shoes&page=2&x", "https://h/p?q=*&page=*&x"},
 		{"names", "https://h/p?q=", "https://h/p?q="},
@@ -73,7 +76,7 @@ func TestLocation(t *testing.T) {
 	}
 }
 
-// secretsToPlant makes 50 secrets of the kinds that turn up in URLs.
+// secretsToPlant makes 60 secrets of the kinds that turn up in URLs.
 func secretsToPlant() []string {
 	r := rand.New(rand.NewPCG(1, 2))
 	word := func(alphabet string, n int) string {
@@ -87,12 +90,12 @@ func secretsToPlant() []string {
 	var s []string
 	for range 10 {
 		s = append(s, word("0123456789abcdef", 40), word(alnum, 43), word(alnum+"-_", 64), word("abcdefghijklmnopqrstuvwxyz234567", 52),
-			"eyJ"+word(alnum, 20)+"."+word(alnum, 40)+"."+word(alnum+"-_", 43))
+			word(alnum, 30)+"+"+word(alnum, 30), "eyJ"+word(alnum, 20)+"."+word(alnum, 40)+"."+word(alnum+"-_", 43))
 	}
 	return s
 }
 
-// TestPlantedSecrets puts each of 50 secrets into every place that a fetcher or a site can put one (query under a telling
+// TestPlantedSecrets puts each of 60 secrets into every place that a fetcher or a site can put one (query under a telling
 // and a harmless name, nested URL, user info, Location), and finds none in the file, its exports, or what subscribers get.
 // Header fields and bodies have no way in: an event has no field for them.
 func TestPlantedSecrets(t *testing.T) {

@@ -15,10 +15,8 @@ func secretValue(raw string) bool {
 		return false // too short for a key or a JWT, and nothing nested
 	}
 	// A plus sign is a space in a form and a digit in base64: look at both readings.
-	if secretText(unescape(raw)) {
-		return true
-	}
-	return strings.Contains(raw, "+") && secretText(unescape(strings.ReplaceAll(raw, "+", "%2B")))
+	digits := unescape(raw, '+')
+	return secretText(digits) || strings.Contains(digits, "+") && secretText(unescape(raw, ' '))
 }
 
 func secretText(s string) bool {
@@ -85,6 +83,9 @@ func disordered(run string) bool {
 			hex++
 		}
 		count[c]++
+	}
+	if count['+'] > 1+len(run)/16 {
+		return false // of 64 digits one is a plus sign, of text every sixth sign is a blank
 	}
 	entropy := 0.0
 	for _, n := range count {

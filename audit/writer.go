@@ -40,7 +40,10 @@ type writer struct {
 	firstTime time.Time
 	lastSeq   uint64 // written
 	syncedSeq uint64 // on the disk
-	dirty     bool   // written since the last fsync
+	dirty     bool   // written since the last fsync began
+
+	syncing    chan error // the end of an fsync under way beside the writer, nil if there is none
+	syncingSeq uint64     // what it covers
 
 	flushed time.Time // last taken from the chain
 
@@ -71,6 +74,8 @@ func (l *Log) run() {
 			w.probeAt = time.Now()
 		case o := <-l.ops:
 			o.done <- o.run(l)
+		case err := <-l.w.syncing:
+			_ = l.synced(err) // kept in w.unsynced
 		case <-timer.C:
 		case <-l.quit:
 			l.finish()
@@ -91,7 +96,7 @@ func (l *Log) work(now time.Time) {
 		_ = l.flush() // kept in w.failed and tried again
 	}
 	if due(&w.syncAt, now) {
-		_ = l.sync()
+		l.beginSync()
 	}
 	if w.failed == nil && l.mustRotate(now) {
 		if err := l.rotate(); err != nil {
@@ -214,15 +219,32 @@ func (l *Log) write(b *batch) error {
 	return nil
 }
 
-// sync makes what was written durable. What a failed fsync covered may be lost for good (the kernel drops it), so that is
-// declared in the chain.
-func (l *Log) sync() error {
+// beginSync starts an fsync beside the writer: events go on into the file while a slow disk takes its time.
+func (l *Log) beginSync() {
 	w := &l.w
-	w.syncAt = time.Time{}
-	if !w.dirty {
+	if !w.dirty || w.syncing != nil {
+		return // with one under way, its end looks at what was written since
+	}
+	f, done := w.f, make(chan error, 1)
+	w.syncing, w.syncingSeq, w.dirty = done, w.lastSeq, false
+	go func() { done <- f.Sync() }()
+}
+
+// endSync waits for an fsync under way.
+func (l *Log) endSync() error {
+	if l.w.syncing == nil {
 		return nil
 	}
-	if err := w.f.Sync(); err != nil {
+	return l.synced(<-l.w.syncing)
+}
+
+// synced takes the end of an fsync. What a failed one covered may be lost for good (the kernel drops it), so that is
+// declared in the chain.
+func (l *Log) synced(err error) error {
+	w := &l.w
+	w.syncing = nil
+	if err != nil {
+		w.dirty = true
 		if w.unsynced == nil {
 			l.mu.Lock()
 			l.appendOwn(&Event{Type: TypeGap, Time: time.Now(), Class: "fsync_failed", FromSeq: w.syncedSeq + 1, Note: Printable(err.Error(), 256)})
@@ -236,12 +258,25 @@ func (l *Log) sync() error {
 		l.down.Store(w.unavailable())
 		return w.unsynced
 	}
-	w.dirty, w.syncedSeq = false, w.lastSeq
+	w.syncedSeq = w.syncingSeq
+	if w.dirty && w.syncAt.IsZero() {
+		w.syncAt = time.Now().Add(l.set.Load().every)
+	}
 	if w.unsynced != nil {
 		w.unsynced = nil
 		l.recovered()
 	}
 	return nil
+}
+
+// sync makes what was written durable before it returns.
+func (l *Log) sync() error {
+	if err := l.endSync(); err != nil {
+		return err // it may have covered what was written since it began
+	}
+	l.w.syncAt = time.Time{}
+	l.beginSync()
+	return l.endSync()
 }
 
 // writeFailed tells Ready that the log can't take events, and when to try again.
@@ -338,6 +373,7 @@ func (l *Log) declare(class, note string) {
 // openLive opens the live file by its name, after the one before.
 func (l *Log) openLive() error {
 	w := &l.w
+	_ = l.endSync() // kept in w.unsynced
 	f, err := w.open(l.path)
 	if err != nil {
 		return err
@@ -384,6 +420,7 @@ func (l *Log) finish() {
 			_ = l.flush() // the gap event that says so
 		}
 	}
+	_ = l.endSync() // flush failed, and what is said below is more
 	if w.f != nil {
 		if cerr := w.f.Close(); err == nil {
 			err = cerr

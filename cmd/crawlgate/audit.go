@@ -33,6 +33,7 @@ func auditPaths(a *app) (file, stateDir string, err error) {
 // logPlace is where a command finds the log: flags over configuration.
 type logPlace struct {
 	file, stateDir string
+	other          bool // --file names a log that is not this machine's own
 }
 
 func (p *logPlace) flags(cmd *cobra.Command) {
@@ -56,9 +57,26 @@ func (p *logPlace) find(a *app) error {
 		p.file = file
 	}
 	if p.stateDir == "" {
+		p.other = filepath.Clean(p.file) != filepath.Clean(file)
 		p.stateDir = stateDir
 	}
 	return nil
+}
+
+// signers is the file of the public keys that the log's checkpoints are signed with, "" if there is none: beside the log, or
+// in the state folder, but another machine's log is not checked by the keys of this one.
+func (p *logPlace) signers() string {
+	const name = "checkpoint-keys.json"
+	at := []string{filepath.Join(filepath.Dir(p.file), name)}
+	if !p.other {
+		at = append(at, filepath.Join(p.stateDir, "audit", name))
+	}
+	for _, file := range at {
+		if _, err := os.Stat(file); err == nil {
+			return file
+		}
+	}
+	return ""
 }
 
 // files lists the log's files, oldest first; none is an error that says what to do.
@@ -123,9 +141,8 @@ Exit code 0 whole, 1 broken, 2 could not be read.`,
 				if files, err = place.files(a); err != nil {
 					return err
 				}
-				own := filepath.Join(place.stateDir, "audit", "checkpoint-keys.json")
-				if _, err := os.Stat(own); keys == "" && err == nil {
-					keys = own
+				if keys == "" {
+					keys = place.signers()
 				}
 			}
 			if files, err = audit.Order(files); err != nil {

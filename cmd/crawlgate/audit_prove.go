@@ -178,9 +178,8 @@ func (f *proveFlags) files(a *app, args []string, opt *audit.ProofOptions) ([]st
 		if files, err = f.place.files(a); err != nil {
 			return nil, err
 		}
-		own := filepath.Join(f.place.stateDir, "audit", "checkpoint-keys.json")
-		if _, err := os.Stat(own); signers == "" && err == nil {
-			signers = own
+		if signers == "" {
+			signers = f.place.signers()
 		}
 	}
 	if signers != "" {

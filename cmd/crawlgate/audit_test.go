@@ -113,6 +113,33 @@ func TestAuditVerifyAndHead(t *testing.T) {
 	}
 }
 
+// TestAuditVerifyOtherLog: a log that --file names is checked by the keys beside it, or by none, never by this machine's.
+func TestAuditVerifyOtherLog(t *testing.T) {
+	home, other := t.TempDir(), t.TempDir()
+	writeLog(t, home)
+	file := writeLog(t, other)
+	signed := func(want string, args ...string) {
+		t.Helper()
+		out, stderr, code := runAudit(t, home, append([]string{"audit", "verify"}, args...)...)
+		if code != 0 || !strings.Contains(out, "signed   "+want) || stderr != "" {
+			t.Errorf("%v: exit %d\n%s%s", args, code, out, stderr)
+		}
+	}
+	signed("up to seq 13\n", "--file", file)
+	alone := filepath.Join(t.TempDir(), "copy.jsonl")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(alone, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	signed("not checked", "--file", alone)
+	if out, _, code := runAudit(t, home, "audit", "verify", "--file", alone, "--keys", filepath.Join(filepath.Dir(file), "checkpoint-keys.json")); code != 0 {
+		t.Errorf("with its keys: exit %d\n%s", code, out)
+	}
+}
+
 func TestAuditQuery(t *testing.T) {
 	home := t.TempDir()
 	file := writeLog(t, home)

@@ -89,7 +89,7 @@ func checkFromStore(s *stage) error {
 	text := strings.Repeat("a line of the page\n", 20_000)
 	o := s.site(tlsH2, everyone, unchanging(`"1"`, longUnchanged, text, &whole), "page.test")
 	s.client("x", "crawl")
-	s.start(quickly)
+	s.start(quickly + "revalidate: {full_every: 0}\n") // else one page in 50 is asked for in full after a 304, and it may be this one
 	var first string
 	for n := range 3 {
 		r := s.get("x", o.url("/page"))

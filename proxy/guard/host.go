@@ -47,7 +47,7 @@ func ParseHost(raw string) (Host, error) {
 	}
 	for i := 0; i < len(raw); i++ {
 		if c := raw[i]; !nameByte(c) {
-			return Host{}, malformed("host %s holds %s", quote(raw), quoteByte(c))
+			return Host{}, malformed("host %s holds %s", quoteTarget(raw), quoteByte(c))
 		}
 	}
 	name := strings.ToLower(raw)
@@ -60,16 +60,16 @@ func ParseHost(raw string) (Host, error) {
 	for rest, more := name, true; more; {
 		last, rest, more = strings.Cut(rest, ".")
 		if last == "" {
-			return Host{}, malformed("host %s has an empty label", quote(raw))
+			return Host{}, malformed("host %s has an empty label", quoteTarget(raw))
 		}
 		if len(last) > maxLabel {
-			return Host{}, malformed("host %s has a label longer than %d octets", quote(raw), maxLabel)
+			return Host{}, malformed("host %s has a label longer than %d octets", quoteTarget(raw), maxLabel)
 		}
 	}
 	if endsInNumber(last) {
 		a, err := netip.ParseAddr(name)
 		if err != nil || dotted {
-			return Host{}, &HostError{classAmbiguous, fmt.Sprintf("host %s ends in a number and is not a plain IPv4 address", quote(raw))}
+			return Host{}, &HostError{classAmbiguous, fmt.Sprintf("host %s ends in a number and is not a plain IPv4 address", quoteTarget(raw))}
 		}
 		return Host{Name: name, Addr: a}, nil
 	}
@@ -80,18 +80,18 @@ func ParseHost(raw string) (Host, error) {
 // (RFC 6874), to be seen as one; it is refused all the same.
 func parseBracketed(raw string) (Host, error) {
 	if len(raw) < 4 || raw[len(raw)-1] != ']' {
-		return Host{}, malformed("host %s is not an IPv6 address in brackets", quote(raw))
+		return Host{}, malformed("host %s is not an IPv6 address in brackets", quoteTarget(raw))
 	}
 	text, zone, zoned := strings.Cut(raw[1:len(raw)-1], "%")
 	a, err := netip.ParseAddr(text)
 	if err != nil || !a.Is6() {
-		return Host{}, malformed("host %s is not an IPv6 address in brackets", quote(raw))
+		return Host{}, malformed("host %s is not an IPv6 address in brackets", quoteTarget(raw))
 	}
 	if zoned {
 		if rest, ok := strings.CutPrefix(zone, "25"); ok && rest != "" && isName(rest) {
-			return Host{}, &HostError{ClassZone, fmt.Sprintf("host %s has a zone", quote(raw))}
+			return Host{}, &HostError{ClassZone, fmt.Sprintf("host %s has a zone", quoteTarget(raw))}
 		}
-		return Host{}, malformed("host %s holds a bare percent sign", quote(raw))
+		return Host{}, malformed("host %s holds a bare percent sign", quoteTarget(raw))
 	}
 	return hostOf(a), nil
 }
@@ -130,6 +130,16 @@ func isName(s string) bool {
 
 func malformed(format string, args ...any) *HostError {
 	return &HostError{classMalformed, fmt.Sprintf(format, args...)}
+}
+
+// quoteTarget quotes what a client sent as target or host without what may be a secret in it: query, fragment and user
+// info. Refusals and the log show it.
+func quoteTarget(s string) string {
+	cut := ""
+	if i := strings.IndexAny(s, "?#"); i >= 0 {
+		s, cut = s[:i], "..."
+	}
+	return quote(s[strings.LastIndexByte(s, '@')+1:]) + cut
 }
 
 // quote makes hostile text printable and short.

@@ -23,7 +23,7 @@ const (
 func ParseAuthority(raw string, defaultPort uint16) (Host, uint16, error) {
 	if defaultPort == 0 {
 		if raw == "" || raw == "*" || strings.ContainsAny(raw, "/?#") || hasControl(raw) {
-			return Host{}, 0, &HostError{classRequest, fmt.Sprintf("CONNECT target %s is not host:port", quote(raw))}
+			return Host{}, 0, &HostError{classRequest, fmt.Sprintf("CONNECT target %s is not host:port", quoteTarget(raw))}
 		}
 		if err := userinfo(raw); err != nil {
 			return Host{}, 0, err
@@ -47,9 +47,9 @@ func parseAuthority(raw string, defaultPort uint16) (Host, uint16, error) {
 		case defaultPort != 0: // RFC 3986 3.2.3: an empty port is the default
 			return h, defaultPort, nil
 		case colon:
-			return Host{}, 0, malformed("empty port in %s", quote(raw))
+			return Host{}, 0, malformed("empty port in %s", quoteTarget(raw))
 		}
-		return Host{}, 0, malformed("no port in %s", quote(raw))
+		return Host{}, 0, malformed("no port in %s", quoteTarget(raw))
 	}
 	n, err := parsePort(port)
 	if err != nil {
@@ -65,7 +65,7 @@ func parsePort(s string) (uint16, error) {
 	}
 	n, err := strconv.ParseUint(s, 10, 16)
 	if err != nil || s[0] == '0' {
-		return 0, malformed("port %s is not a number from 1 to 65535", quote(s))
+		return 0, malformed("port %s is not a number from 1 to 65535", quoteTarget(s))
 	}
 	return uint16(n), nil
 }
@@ -78,7 +78,7 @@ func userinfo(authority string) error {
 	}
 	for i := 0; i < len(authority); i++ {
 		if c := authority[i]; c == '%' || c == '\\' || c >= 0x80 {
-			return malformed("authority %s holds %s", quote(authority), quoteByte(c))
+			return malformed("authority %s holds %s", quoteTarget(authority), quoteByte(c))
 		}
 	}
 	return &HostError{classUserinfo, "user name or password in the target"}
@@ -118,11 +118,11 @@ func parseURL(raw string, authority func(string, uint16) (Host, uint16, error)) 
 		return nil, Host{}, 0, &HostError{class, fmt.Sprintf(format, args...)}
 	}
 	if raw == "" || hasControl(raw) {
-		return fail(classRequest, "target %s is empty or holds white space or control characters", quote(raw))
+		return fail(classRequest, "target %s is empty or holds white space or control characters", quoteTarget(raw))
 	}
 	scheme, rest, ok := cutScheme(raw)
 	if !ok {
-		return fail(classNotProxy, "target %s is not an absolute URL", quote(raw))
+		return fail(classNotProxy, "target %s is not an absolute URL", quoteTarget(raw))
 	}
 	var defaultPort uint16
 	switch scheme {
@@ -134,11 +134,11 @@ func parseURL(raw string, authority func(string, uint16) (Host, uint16, error)) 
 		return fail(classScheme, "scheme %s is not http or https", quote(scheme))
 	}
 	if strings.Contains(rest, "#") {
-		return fail(classRequest, "target %s holds a fragment", quote(raw))
+		return fail(classRequest, "target %s holds a fragment", quoteTarget(raw))
 	}
 	rest, ok = strings.CutPrefix(rest, "//")
 	if !ok {
-		return fail(classRequest, "target %s has no authority", quote(raw))
+		return fail(classRequest, "target %s has no authority", quoteTarget(raw))
 	}
 	end := strings.IndexAny(rest, "/?")
 	if end < 0 {
@@ -159,7 +159,7 @@ func parseURL(raw string, authority func(string, uint16) (Host, uint16, error)) 
 	}
 	path = escapeInvalid(path)
 	if u.Path, err = url.PathUnescape(path); err != nil {
-		return fail(classRequest, "path of %s holds a percent sign that starts no escape", quote(raw))
+		return fail(classRequest, "path of %s holds a percent sign that starts no escape", quoteTarget(raw))
 	}
 	if u.EscapedPath() != path {
 		u.RawPath = path

@@ -187,3 +187,30 @@ func TestTextsKeepAddressesBack(t *testing.T) {
 		}
 	}
 }
+
+func TestMessagesHoldNoSecrets(t *testing.T) {
+	t.Parallel()
+	const secret = "s3cret"
+	refused := func(kind, target string, err error) {
+		t.Helper()
+		if err == nil {
+			t.Errorf("%s %q is taken", kind, target)
+		} else if strings.Contains(err.Error(), secret) {
+			t.Errorf("%s %q: %v", kind, target, err)
+		}
+	}
+	for _, target := range []string{
+		"/abs?token=" + secret, "http:/a?" + secret, "http://h/p#" + secret, "http://h/%zz?token=" + secret, "http://h/ p?token=" + secret,
+		"http://u:" + secret + "@h/", "http://u:" + secret + "@h/ ", "http://u:" + secret + "@h%41/", "http://u:" + secret + "@h\\x/",
+		"u:" + secret + "@h/p", "http:u:" + secret + "@h",
+	} {
+		_, _, _, err := ParseURL(target)
+		refused("target", target, err)
+	}
+	for _, authority := range []string{"u:" + secret + "@h:443", secret + "@h:443", "u:" + secret + "@h%41:443", "h:443?" + secret, "h:443/?" + secret, "h:443#" + secret} {
+		_, _, err := ParseAuthority(authority, 0)
+		refused("CONNECT", authority, err)
+		_, _, err = ParseAuthority(authority, 80)
+		refused("Host", authority, err)
+	}
+}
