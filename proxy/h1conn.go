@@ -174,7 +174,9 @@ func (c *h1Conn) fault(err error, exhausted bool) *malformed {
 		return &malformed{http.StatusRequestHeaderFieldsTooLarge, "header_too_large"}
 	case c.in.heads.coding == codingUnknown && !c.in.heads.spoilt:
 		return &malformed{http.StatusNotImplemented, "request_framing"}
-	case errors.Is(err, io.EOF), errors.As(err, &late) && late.Timeout(), errors.As(err, &op), errors.Is(err, net.ErrClosed):
+	case errors.As(err, &late) && late.Timeout():
+		return &malformed{http.StatusRequestTimeout, "header_timeout"}
+	case errors.Is(err, io.EOF), errors.As(err, &op), errors.Is(err, net.ErrClosed):
 		return nil
 	}
 	// Also a head that breaks off: who has closed one direction still reads the other.
