@@ -181,17 +181,18 @@ func (x *exchange) wanted() string {
 		return ""
 	}
 	u, host, port, no := x.readTarget()
-	if no != nil && no.class == "https_needs_connect" {
-		if v, h, p, err := guard.ParseURL(x.in.RequestURI); err == nil {
-			u, host, port, no = v, h, p, nil
-		}
-	}
 	if no != nil {
-		return ""
+		// What is no target for us is named as it was sent; audit takes user name and password away, and so do we.
+		var err error
+		if u, err = url.Parse(x.in.RequestURI); err != nil || u.Host == "" || x.tun != nil {
+			return ""
+		}
+		u.User = nil
 	}
-	if x.id != nil {
+	switch {
+	case x.id != nil:
 		x.ev.SetURL(u)
-	} else {
+	case no == nil:
 		x.ev.Scheme, x.ev.Host, x.ev.Port = u.Scheme, host.Name, int(port)
 	}
 	return u.String()

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bufio"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -73,12 +74,31 @@ func TestHTTPRefusedBeforeTheTarget(t *testing.T) {
 	if p.URL != plain.url("http", "/y") || ev.URL.String() != "" || ev.Host != plain.name || ev.Port != plain.port {
 		t.Errorf("body %q, event %q %q %d", p.URL, ev.URL, ev.Host, ev.Port)
 	}
-	// A body that names a URL never repeats what stood before its host.
-	conn = r.rawConn(plain, false)
-	fmt.Fprintf(conn, "GET http://user:secret@early.test/x HTTP/1.1\r\nHost: early.test\r\n\r\n")
-	resp, err = http.ReadResponse(bufio.NewReader(conn), nil)
-	must(t, err)
-	if b, _ := io.ReadAll(resp.Body); strings.Contains(string(b), "secret") {
-		t.Errorf("%s", b)
+}
+
+// A spelling that is refused for itself is told and recorded as it was sent, without a user's name and password.
+func TestHTTPRefusedSpelling(t *testing.T) {
+	r := newRig(t)
+	o := r.origin("spelling.test", false, "", hello)
+	r.start(rigOptions{})
+	for _, c := range []struct{ target, url, event, host, class string }{
+		{"http://127.1/x?y", "http://127.1/x?y", "http://127.1/x?y", "127.1", "host_ambiguous_ipv4"},
+		{"http://[fe80::1%25lo]/", "http://[fe80::1%25lo]/", "http://[fe80::1%lo]/", "[fe80::1%lo]", "addr_zone"},
+		{"http://me:hunter2@spelling.test/", "http://spelling.test/", "http://spelling.test/", "spelling.test", "target_userinfo"},
+	} {
+		conn := r.rawConn(o, false)
+		fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", c.target)
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		must(t, err)
+		b, _ := io.ReadAll(resp.Body)
+		var p problem
+		must(t, json.Unmarshal(b, &p))
+		ev := r.waitEvent("the event", func(e *audit.Event) bool { return e.ID == p.RequestID })
+		if p.Class != c.class || p.URL != c.url || ev.URL.String() != c.event || ev.Host != c.host {
+			t.Errorf("%s: body %s, event %q %q", c.target, b, ev.URL, ev.Host)
+		}
+		if strings.Contains(string(b), "hunter2") {
+			t.Errorf("%s", b)
+		}
 	}
 }
