@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -26,7 +27,7 @@ func newCheckCmd(a *app) *cobra.Command {
 		Long: `Walks the path of a request for each URL and stops before it is sent: every step's verdict, the rule and its line, and when
 the turn would come. It sends at most a robots.txt fetch. Exit 0 when all are allowed, 3 when one is refused.`,
 		Example: "  crawlgate check https://example.com/private/a.html\n  crawlgate check --profile site --at 2026-11-24T09:00:00Z https://example.com/",
-		Args:    cobra.MinimumNArgs(1),
+		Args:    someArgs("URL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var when time.Time
 			if at != "" {
@@ -46,6 +47,9 @@ the turn would come. It sends at most a robots.txt fetch. Exit 0 when all are al
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object a line")
 	return cmd
 }
+
+// bareHost matches a URL without its scheme. What names another scheme, or no host, is judged as it stands.
+var bareHost = regexp.MustCompile(`^[^\s/?#:@\\*]+(:\d+)?([/?#]|$)`)
 
 // explainer answers questions: the running instance's gate, or one opened for this command alone.
 type explainer func(context.Context, proxy.Question) (*proxy.Explanation, error)
@@ -92,6 +96,9 @@ func (a *app) check(ctx context.Context, load loadFunc, q proxy.Question, urls [
 	defer done()
 	refused := false
 	for n, u := range urls {
+		if bareHost.MatchString(u) {
+			u = "https://" + u // as in a browser's address line
+		}
 		q.URL = u
 		slow := time.AfterFunc(2*time.Second, func() { fmt.Fprintf(a.stderr, "crawlgate: still looking at %s (name, robots.txt)\n", u) })
 		e, err := explain(ctx, q)

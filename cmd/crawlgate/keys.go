@@ -229,7 +229,7 @@ verifier has had the chance to see the new key: publish.max_age and a day.
 
 Exit status: 0 done, 1 refused or failed, 2 wrong usage.`,
 		Example: "  crawlgate keys rotate --agent example\n  crawlgate keys rotate --now poqkLGiymh_W0uP6PZFw-dvez3QJT5SolqXBCW38r0U",
-		Args:    cobra.MaximumNArgs(1),
+		Args:    atMostOneArg("ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			k, err := f.keyring(a)
 			if err != nil {
@@ -276,7 +276,7 @@ publish.max_age and a day after it stopped signing.
 
 Exit status: 0 done, 1 refused or failed, 2 wrong usage.`,
 		Example: "  crawlgate keys retire\n  crawlgate keys retire --now poqkLGiymh_W0uP6PZFw-dvez3QJT5SolqXBCW38r0U",
-		Args:    cobra.MaximumNArgs(1),
+		Args:    atMostOneArg("ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			k, err := f.keyring(a)
 			if err != nil {
