@@ -26,6 +26,7 @@ type Dot struct {
 	Mark   string        // DotSent, DotBad or DotRefused
 	Owed   time.Duration // gap owed before this request
 	Hold   bool          // that gap was a back-off, not the usual pace
+	Asked  time.Duration // the site's own wish in its answer: Retry-After
 	Label  string        // shown by a pointer: "GET /p/1 200"
 	// Rides says that the request owes no gap of its own (a page's file).
 	Rides bool
@@ -241,6 +242,9 @@ func (d *drawing) gaps(ds []Dot, top, height int) string {
 			}
 		} else if next == nil && owed == 0 {
 			owed = t.Owed
+		}
+		if t.Asked > owed {
+			owed, class = t.Asked, "turns-hold"
 		}
 		from, to := t.End, t.End.Add(owed)
 		if next != nil && next.End.Before(to) {
