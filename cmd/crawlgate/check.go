@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"crawlgate/proxy"
+	"crawlgate/sign"
 )
 
 func newCheckCmd(a *app) *cobra.Command {
@@ -179,8 +180,11 @@ func explanationText(e *proxy.Explanation) string {
 	}
 	if e.Signature != "" {
 		sig := "unsigned: " + e.Signature
-		if e.Signature == "signed" {
+		switch e.Signature {
+		case sign.Signed:
 			sig = "signed, key " + e.KeyID
+		case sign.Disabled:
+			sig = "unsigned: the agent has no signature_agent or no key"
 		}
 		line("identity", "%s, %s", e.UserAgent, sig)
 	}
@@ -248,7 +252,11 @@ func robotsLines(line func(string, string, ...any), e *proxy.Explanation, r *pro
 		for _, k := range slices.Sorted(maps.Keys(r.Signals)) {
 			says = append(says, k+"="+r.Signals[k])
 		}
-		line("signals", "%s", strings.Join(says, ", "))
+		none := ""
+		if e.Allowed {
+			none = "   none of them stops this agent (its purposes, robots.stop_on)"
+		}
+		line("signals", "%s%s", strings.Join(says, ", "), none)
 	}
 	if r.Truncated {
 		line("note", "the file is longer than 500 KiB; its end was not read")
