@@ -40,6 +40,7 @@ var page = template.Must(template.New("live.html.tmpl").Funcs(template.FuncMap{
 	"count":   func(n int) string { return number(n) },
 	"ucount":  func(n uint64) string { return number(n) },
 	"size":    size,
+	"hostname": func(n int, s string) string { return shortHost(clean(s), n) },
 	"shorten": func(n int, s string) string { return shorten(clean(s), n) },
 	"clock":   func(t time.Time) string { return t.Format("15:04:05") },
 	"date":    func(t time.Time) string { return t.Format("2006-01-02 15:04") },

@@ -391,6 +391,15 @@ func esc(s string) string {
 	return b.String()
 }
 
+// shortHost shortens a host's name at its front: whose it is stands at its end.
+func shortHost(s string, n int) string {
+	r := []rune(s)
+	if len(r) <= n {
+		return s
+	}
+	return "…" + string(r[len(r)-n+1:])
+}
+
 func shorten(s string, n int) string {
 	r := []rune(s)
 	if len(r) <= n {
