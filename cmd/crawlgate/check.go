@@ -151,6 +151,9 @@ func explanationText(e *proxy.Explanation) string {
 		line("why", "%s", e.Detail)
 	}
 	line("client", "%s, profile %s, agent %s", e.Client, e.Profile, e.Agent)
+	if e.NoJob {
+		line("job", "required: name one in the proxy user name, CLIENT+%s+JOB", e.Profile)
+	}
 	if e.Host != "" {
 		entry := ""
 		if e.Entry != "" {
