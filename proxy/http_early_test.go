@@ -16,26 +16,34 @@ import (
 func TestHTTPSlowHeads(t *testing.T) {
 	r := newRig(t)
 	plain, secure := r.origin("slowhead.test", false, "", hello), r.origin("slowhead2.test", true, "", hello)
-	r.start(rigOptions{rules: func(ru *Rules) { ru.Server.ReadHead = 300 * time.Millisecond }})
+	r.start(rigOptions{rules: func(ru *Rules) { ru.Server.ReadHead = 2 * time.Second }})
 	first := "GET " + plain.url("http", "/") + " HTTP/1.1\r\nHost: slowhead.test\r\n\r\n"
-	for name, c := range map[string]struct {
-		open   func() net.Conn
+	cases := []struct {
+		name   string
+		inside bool
 		send   string
 		before int // answers before it
 		slow   bool
+		conn   net.Conn
 	}{
-		"no head":         {func() net.Conn { return r.rawConn(plain, false) }, "", 0, false},
-		"half a line":     {func() net.Conn { return r.rawConn(plain, false) }, "GET http://slowhead", 0, true},
-		"half a head":     {func() net.Conn { return r.rawConn(plain, false) }, "GET http://slowhead.test/ HTTP/1.1\r\nHost: slow", 0, true},
-		"half a CONNECT":  {func() net.Conn { return r.rawConn(plain, false) }, "CONNECT slowhead.test:443 HTTP/1.1\r\nHost: slow", 0, true},
-		"after a request": {func() net.Conn { return r.rawConn(plain, false) }, first + "GET http://slowhead.test/ HTTP/1.1\r\nHo", 1, true},
-		"in a tunnel":     {func() net.Conn { return r.rawConn(secure, true) }, "GET / HTTP/1.1\r\nHost: slow", 0, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			conn := c.open()
-			_, err := io.WriteString(conn, c.send)
-			must(t, err)
-			br := bufio.NewReader(conn)
+		{name: "no head"},
+		{name: "half a line", send: "GET http://slowhead", slow: true},
+		{name: "half a head", send: "GET http://slowhead.test/ HTTP/1.1\r\nHost: slow", slow: true},
+		{name: "half a CONNECT", send: "CONNECT slowhead.test:443 HTTP/1.1\r\nHost: slow", slow: true},
+		{name: "after a request", send: first + "GET http://slowhead.test/ HTTP/1.1\r\nHo", before: 1, slow: true},
+		{name: "in a tunnel", inside: true, send: "GET / HTTP/1.1\r\nHost: slow", slow: true},
+	}
+	for i := range cases { // all wait at once
+		c := &cases[i]
+		if c.conn = r.rawConn(plain, false); c.inside {
+			c.conn = r.rawConn(secure, true)
+		}
+		_, err := io.WriteString(c.conn, c.send)
+		must(t, err)
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			br := bufio.NewReader(c.conn)
 			for range c.before {
 				resp, err := http.ReadResponse(br, nil)
 				must(t, err)
@@ -64,10 +72,10 @@ func TestHTTPSlowHeads(t *testing.T) {
 func TestHTTPHalfAHeadWaits(t *testing.T) {
 	r := newRig(t)
 	o := r.origin("longer.test", false, "", func(w http.ResponseWriter, _ *http.Request) {
-		<-time.After(600 * time.Millisecond)
+		<-time.After(2 * time.Second)
 		_, _ = io.WriteString(w, "hello")
 	})
-	r.start(rigOptions{rules: func(ru *Rules) { ru.Server.ReadHead = 300 * time.Millisecond }})
+	r.start(rigOptions{rules: func(ru *Rules) { ru.Server.ReadHead = time.Second }})
 	conn := r.rawConn(o, false)
 	head := "GET " + o.url("http", "/") + " HTTP/1.1\r\nHost: longer.test\r\n\r\n"
 	_, err := io.WriteString(conn, head+head[:30])
