@@ -31,21 +31,22 @@ const (
 var files embed.FS
 
 var page = template.Must(template.New("live.html.tmpl").Funcs(template.FuncMap{
-	"sum":     func(n int64) string { return number(n) },
-	"clean":   clean,
-	"short":   short,
-	"seconds": func(s float64) string { return short(time.Duration(s * float64(time.Second))) },
-	"ago":     ago,
-	"in":      in,
-	"count":   func(n int) string { return number(n) },
-	"ucount":  func(n uint64) string { return number(n) },
-	"size":    size,
-	"shorten": func(n int, s string) string { return shorten(clean(s), n) },
-	"clock":   func(t time.Time) string { return t.Format("15:04:05") },
-	"date":    func(t time.Time) string { return t.Format("2006-01-02 15:04") },
-	"stamp":   func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
-	"join":    func(s []string) string { return clean(strings.Join(s, ", ")) },
-	"rule":    ruleText,
+	"sum":      func(n int64) string { return number(n) },
+	"clean":    clean,
+	"short":    short,
+	"seconds":  func(s float64) string { return short(time.Duration(s * float64(time.Second))) },
+	"ago":      ago,
+	"in":       in,
+	"count":    func(n int) string { return number(n) },
+	"ucount":   func(n uint64) string { return number(n) },
+	"size":     size,
+	"hostname": func(n int, s string) string { return shortHost(clean(s), n) },
+	"shorten":  func(n int, s string) string { return shorten(clean(s), n) },
+	"clock":    func(t time.Time) string { return t.Format("15:04:05") },
+	"date":     func(t time.Time) string { return t.Format("2006-01-02 15:04") },
+	"stamp":    func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
+	"join":     func(s []string) string { return clean(strings.Join(s, ", ")) },
+	"rule":     ruleText,
 }).ParseFS(files, "live.html.tmpl", "trail.html.tmpl"))
 
 // asset serves one file of the page's own.

@@ -88,6 +88,9 @@ func (r *record) end() time.Time {
 	return r.Time
 }
 
+// Decided is when the event was over: the order that the page lists events in.
+func (r *record) Decided() time.Time { return r.end() }
+
 // outcome is the label of crawlgate_turns_total: the class that pacing gives
 // the end of a turn. Only for a request that was sent.
 func (r *record) outcome() string {
@@ -146,6 +149,7 @@ func (r *record) dot() Dot {
 		d.Label += " " + r.Decision + ": " + r.Reason
 	case r.outcome() == "throttle" || r.outcome() == "failure":
 		d.Mark = DotBad
+		d.Asked = time.Duration(r.RetryAfter) * time.Second
 	default:
 		d.Mark = DotSent
 	}

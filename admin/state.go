@@ -51,7 +51,7 @@ type hostStat struct {
 	Last                    time.Time
 	LastReason              string
 	LastStatus              int
-	MinGap, MinGapOwed      time.Duration // smallest gap seen and what was owed then; MinGap < 0: none
+	MinGap, MinGapOwed      time.Duration // gap seen that came closest to what was owed then; MinGap < 0: none
 	Clients                 []string      // bounded
 	MoreClients             bool
 	RobotsSHA256            string
@@ -178,7 +178,8 @@ func (s *state) addHost(r *record, now time.Time) {
 		return
 	}
 	if !h.lastDone.IsZero() {
-		if gap := max(0, r.SentAt.Sub(h.lastDone)); h.MinGap < 0 || gap < h.MinGap {
+		// The closest call, not the shortest gap: 3s are too few where 5s were owed, and 1s enough where 1s was.
+		if gap := max(0, r.SentAt.Sub(h.lastDone)); h.MinGap < 0 || gap-r.Owed < h.MinGap-h.MinGapOwed {
 			h.MinGap, h.MinGapOwed = gap, r.Owed
 		}
 	}

@@ -103,7 +103,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// The smallest gap is measured between turns; what rides along is none.
+// The closest call is measured between turns; what rides along is none.
 func TestSmallestGap(t *testing.T) {
 	s := newServer(t, nil)
 	at := func(seq uint64, sent, done time.Duration, owed int64) {
@@ -122,6 +122,12 @@ func TestSmallestGap(t *testing.T) {
 	rows := s.hostRows(Live{}, time.Now())
 	if *rows[0].SmallestGap != 0.5 || !rows[0].TooClose() {
 		t.Errorf("a gap below the promise is not seen: %+v", rows[0])
+	}
+	// A longer one that more was owed to was further from the promise, and a shorter one that was kept says nothing.
+	at(5, 4800*time.Millisecond, 4900*time.Millisecond, 5000)
+	at(6, 5100*time.Millisecond, 5200*time.Millisecond, 200)
+	if rows := s.hostRows(Live{}, time.Now()); *rows[0].SmallestGap != 3 || rows[0].GapOwedThen() != 5 || !rows[0].TooClose() {
+		t.Errorf("3s of 5s are not seen: %+v", rows[0])
 	}
 }
 

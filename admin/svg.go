@@ -26,6 +26,7 @@ type Dot struct {
 	Mark   string        // DotSent, DotBad or DotRefused
 	Owed   time.Duration // gap owed before this request
 	Hold   bool          // that gap was a back-off, not the usual pace
+	Asked  time.Duration // the site's own wish in its answer: Retry-After
 	Label  string        // shown by a pointer: "GET /p/1 200"
 	// Rides says that the request owes no gap of its own (a page's file).
 	Rides bool
@@ -242,6 +243,9 @@ func (d *drawing) gaps(ds []Dot, top, height int) string {
 		} else if next == nil && owed == 0 {
 			owed = t.Owed
 		}
+		if t.Asked > owed {
+			owed, class = t.Asked, "turns-hold"
+		}
 		from, to := t.End, t.End.Add(owed)
 		if next != nil && next.End.Before(to) {
 			to = next.End // its own gap begins there
@@ -385,6 +389,15 @@ func esc(s string) string {
 	var b strings.Builder
 	_ = xml.EscapeText(&b, []byte(clean(s))) // a strings.Builder takes everything
 	return b.String()
+}
+
+// shortHost shortens a host's name at its front: whose it is stands at its end.
+func shortHost(s string, n int) string {
+	r := []rune(s)
+	if len(r) <= n {
+		return s
+	}
+	return "…" + string(r[len(r)-n+1:])
 }
 
 func shorten(s string, n int) string {

@@ -168,3 +168,19 @@ func TestDotOfRecord(t *testing.T) {
 		}
 	}
 }
+
+// What a site asks for with Retry-After is shaded as back-off until the next request, whatever gap that one owed.
+func TestTurnsAsked(t *testing.T) {
+	var b bytes.Buffer
+	err := TurnsSVG(&b, []Dot{
+		{Client: "a", Start: at(0), End: at(1), Mark: DotBad, Owed: time.Second, Asked: 5 * time.Second},
+		{Client: "a", Start: at(6), End: at(6), Mark: DotSent, Owed: time.Second},
+		{Client: "a", Start: at(8), End: at(8), Mark: DotSent, Owed: time.Second},
+	}, TurnsOptions{From: testTime, To: at(10)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if hold, gap := strings.Count(b.String(), `<rect class="turns-hold"`), strings.Count(b.String(), `<rect class="turns-gap"`); hold != 2 || gap != 3 {
+		t.Errorf("%d shaded as back-off, %d as gap, the key's included", hold, gap)
+	}
+}

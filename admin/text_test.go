@@ -37,3 +37,12 @@ func TestWords(t *testing.T) {
 		}
 	}
 }
+
+// A name is shortened at its front: two hosts of one owner look alike, two of different owners never do.
+func TestShortHost(t *testing.T) {
+	for in, want := range map[string]string{"a.example": "a.example", "0123456789.example": "…89.example", "bücher.example.test": "…ample.test"} {
+		if got := shortHost(in, 11); got != want {
+			t.Errorf("%q: %q, want %q", in, got, want)
+		}
+	}
+}

@@ -276,10 +276,10 @@ func TestHints(t *testing.T) {
 	l := newList(t, nil, ClientConfig{Name: "c", Sites: sites("https://a.example/", "https://www.b.example/", "https://*.w.example/", "https://p.example/docs/", "https://q.example/1/")})
 	for u, want := range map[string][3]string{
 		"https://sub.a.example/": {SiteNotAllowed, "rule 1 (https://a.example/)",
-			"an entry holds for its host alone, not for sub.a.example below it; add https://sub.a.example/ or https://*.a.example/"},
+			"An entry holds for its host alone, not for sub.a.example below it; add https://sub.a.example/ or https://*.a.example/"},
 		"https://b.example/": {SiteNotAllowed, "rule 2 (https://www.b.example/)", "www.b.example is on the list, b.example is not; add https://b.example/ as well"},
 		"https://w.example/": {SiteNotAllowed, "rule 3 (https://*.w.example/)",
-			"a wildcard covers the hosts below w.example, not the name itself; add https://w.example/ as well"},
+			"A wildcard covers the hosts below w.example, not the name itself; add https://w.example/ as well"},
 		"https://a.example:8443/": {SiteNotAllowed, "rule 1 (https://a.example/)", "a.example is on the list for its default port, not for port 8443"},
 		"https://p.example/x": {PathNotAllowed, "rule 4 (https://p.example/docs/)",
 			"client c may visit parts of p.example, not this URL; its operator can add the path or the page to its sites"},

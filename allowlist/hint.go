@@ -71,7 +71,7 @@ func (s *scope) nearest(u *url.URL) (entry, hint string) {
 		}
 	}
 	if n := rule(s.wild, host); n != 0 {
-		return s.words(n), fmt.Sprintf("a wildcard covers the hosts below %s, not the name itself; add %s/ as well", host, origin(u))
+		return s.words(n), fmt.Sprintf("A wildcard covers the hosts below %s, not the name itself; add %s/ as well", host, origin(u))
 	}
 	for parent := host; ; {
 		i := strings.IndexByte(parent, '.')
@@ -80,7 +80,7 @@ func (s *scope) nearest(u *url.URL) (entry, hint string) {
 		}
 		parent = parent[i+1:]
 		if n := rule(s.hosts, parent); n != 0 && strings.Contains(parent, ".") {
-			return s.words(n), fmt.Sprintf("an entry holds for its host alone, not for %s below it; add %s/ or https://*.%s/", host, origin(u), parent)
+			return s.words(n), fmt.Sprintf("An entry holds for its host alone, not for %s below it; add %s/ or https://*.%s/", host, origin(u), parent)
 		}
 	}
 	if n := rule(s.hosts, "www."+host); n != 0 {

@@ -18,6 +18,8 @@ type Options struct {
 	// File is the file to read (--config). "": ./crawlgate.yaml, then $XDG_CONFIG_HOME/crawlgate/crawlgate.yaml (HOME/.config
 	// when unset), then built-in defaults. A file that is named must exist.
 	File string
+	// Clients is read in place of state_dir/clients.yaml, to try a change before it is made. "": that file.
+	Clients string
 	// Env is the environment, as of os.Environ: the CRAWLGATE_ variables, HOME and XDG_CONFIG_HOME. Nil: none.
 	Env []string
 	// Overrides are values of flags by key path ("admin.listen"), as text. They beat everything else.
@@ -30,8 +32,9 @@ type Sources struct {
 	Clients  string    // state_dir/clients.yaml, whether it exists or not
 	Warnings []Problem // what is allowed but seldom right
 
-	layers layers
-	shape  *shape
+	layers     layers
+	shape      *shape
+	tryClients string
 }
 
 // Files are the files to watch for changes.
@@ -80,7 +83,7 @@ func (s *Sources) near(key string) place {
 // then nil, Sources never.
 func Load(o Options) (*Config, *Sources, error) {
 	s := configShape()
-	src := &Sources{shape: s}
+	src := &Sources{shape: s, tryClients: o.Clients}
 	env := environ(o.Env)
 	var problems []Problem
 
@@ -124,7 +127,11 @@ func (src *Sources) join(file *tree, env map[string]string, problems []Problem) 
 	src.layers.file = file
 	if dir, err := expand(src.stateDir(), env); err == nil {
 		src.Clients = ClientsFile(dir)
-		extra, ps := readClientsTree(src.Clients)
+		from := src.Clients
+		if src.tryClients != "" {
+			from = src.tryClients
+		}
+		extra, ps := readClientsTree(from)
 		problems = append(problems, ps...)
 		var twice []Problem
 		src.layers.file, twice = addClients(src.layers.file, extra)

@@ -47,7 +47,7 @@ func (p *parser) parse(s *shape, data []byte) *tree {
 	var doc yaml.Node
 	if err := decodeNode(dec, &doc); err != nil {
 		if !errors.Is(err, io.EOF) {
-			p.syntax(err)
+			p.syntax(err, data)
 		}
 		return newBlock(p.at)
 	}
@@ -56,7 +56,7 @@ func (p *parser) parse(s *shape, data []byte) *tree {
 	case err == nil:
 		p.add(p.line(second.Line, ""), "a second document begins here; one file holds one configuration", false)
 	case !errors.Is(err, io.EOF):
-		p.syntax(err)
+		p.syntax(err, data)
 	}
 	if len(doc.Content) == 0 || isNull(doc.Content[0]) {
 		return newBlock(p.at)
@@ -84,15 +84,23 @@ func decodeNode(dec *yaml.Decoder, n *yaml.Node) (err error) {
 
 var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
 
-func (p *parser) syntax(err error) {
+// tabbed finds a line that is indented by a tab, which YAML does not take.
+var tabbed = regexp.MustCompile(`(?m)^ *\t`)
+
+func (p *parser) syntax(err error, data []byte) {
 	text := err.Error()
 	line := 0
 	if m := yamlLine.FindStringSubmatch(text); m != nil {
-		line, _ = strconv.Atoi(m[1])
+		if n, err := strconv.Atoi(m[1]); err == nil {
+			line = n
+		}
 		text = text[len(m[0]):]
 	}
-	if strings.Contains(text, "cannot start any token") && strings.Contains(text, `'\t'`) {
-		text = "tabs cannot indent; use spaces"
+	if line == 0 && strings.Contains(text, "cannot start any token") {
+		line = 1 // left out where it is the first
+	}
+	if at := tabbed.FindIndex(data); at != nil && strings.Contains(text, "cannot start any token") {
+		line, text = 1+bytes.Count(data[:at[0]], []byte("\n")), "tabs cannot indent; use spaces"
 	}
 	p.unread = true
 	p.add(p.line(line, ""), "not YAML: "+text, false)

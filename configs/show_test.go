@@ -25,7 +25,7 @@ clients:
       - {pages: [https://example.org/a, https://example.org/b]}
 egress:
   allow_private: [127.0.0.1/32, {prefix: 10.20.30.40/32, ports: [443], comment: wiki}]
-redis: {url: "redis://user:hunter2@127.0.0.1:6379/0?password=hunter3"}
+redis: {url: "redis://user:hunter2@127.0.0.1:6379/0"}
 audit: {max_size: 10MB}
 `
 
@@ -48,7 +48,7 @@ func TestShowLoadsAgain(t *testing.T) {
 	shown := c.Show(src)
 	for _, want := range []string{
 		"listen: 127.0.0.1:3128 # default\n", "contact: bot@example.org # crawlgate.yaml:3\n", "max_size: 10MB # crawlgate.yaml:15\n",
-		"secret_hash: (masked) # crawlgate.yaml:6\n", "redis://user:xxxxx@127.0.0.1:6379/0?password=xxxxx", "- https://docs.example.org/ # crawlgate.yaml:9\n",
+		"secret_hash: (masked) # crawlgate.yaml:6\n", "redis://user:xxxxx@127.0.0.1:6379/0", "- https://docs.example.org/ # crawlgate.yaml:9\n",
 		"product_token: RecordsLabsIngestion # preset recordslabs:7\n",
 	} {
 		if !strings.Contains(shown, want) {

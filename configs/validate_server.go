@@ -89,7 +89,7 @@ func (v *checker) rest() {
 		v.say("state_dir", "is empty: what must survive a restart needs a folder")
 	}
 	if (c.Intercept.CACertFile == "") != (c.Intercept.CAKeyFile == "") {
-		v.fail("intercept", "ca_cert_file and ca_key_file belong together; set both or none")
+		v.pair("intercept.ca_cert_file", c.Intercept.CACertFile, "intercept.ca_key_file")
 	}
 	for i, h := range c.Intercept.TunnelHosts {
 		if err := hostPattern(h); err != nil {
@@ -143,8 +143,16 @@ func (v *checker) server() {
 		v.fail("server.tunnels_client", "%d is not from 1 to server.tunnels (%d)", s.TunnelsClient, s.Tunnels)
 	}
 	if (s.TLS.CertFile == "") != (s.TLS.KeyFile == "") {
-		v.fail("server.tls", "cert_file and key_file belong together; set both or none")
+		v.pair("server.tls.cert_file", s.TLS.CertFile, "server.tls.key_file")
 	}
+}
+
+// pair complains of one of two keys that stands alone: a, or b where a is empty.
+func (v *checker) pair(a, value, b string) {
+	if value == "" {
+		a, b = b, a
+	}
+	v.fail(a, "is set and %s is not; set both or none", b)
 }
 
 // loopback tells whether a listener can be reached from this machine only; an unreadable address counts as reachable.

@@ -236,6 +236,7 @@ func (c ProfileConfig) Warnings() []string {
 // Validate reports every setting that cannot be used, joined; each error has a method Key() string.
 func (c RedisConfig) Validate() error {
 	var p problems
+	p.unless(c.URL == "" || isRedisURL(c.URL), "url", "not a URL like redis://user:password@host:6379/0 (rediss:// with TLS, unix:// for a socket)")
 	p.unless(c.LeaseTTL >= 3*time.Second, "lease_ttl", "must be at least 3s, is %v", c.LeaseTTL)
 	p.unless(c.StoreGrace >= 0, "store_grace", "must not be below 0, is %v", c.StoreGrace)
 	p.oneOf("when_down", c.WhenDown, WhenDownRefuse, WhenDownLocal)

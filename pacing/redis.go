@@ -31,6 +31,12 @@ const (
 	silentFor = 2 * time.Second // an instance that waits and was not heard for so long has lost its place
 )
 
+// isRedisURL tells whether the client library can read a URL. What it says of one that it cannot may hold the password.
+func isRedisURL(text string) bool {
+	_, err := redis.ParseURL(text)
+	return err == nil
+}
+
 // redisStore is the backend over Redis 7 or Valkey.
 type redisStore struct {
 	c     redis.UniversalClient

@@ -136,7 +136,7 @@ func (c *certs) tlsConfig() *tls.Config {
 		if !ok {
 			return nil, errNotTunnel
 		}
-		return c.leaf(t.tunnel.host.Name)
+		return c.leaf(t.tunnel.leafName())
 	}
 	// GetConfigForClient sees every handshake, resumed ones too (GetCertificate does not).
 	cfg.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
@@ -144,7 +144,8 @@ func (c *certs) tlsConfig() *tls.Config {
 		if !ok {
 			return nil, errNotTunnel
 		}
-		return nil, t.tunnel.checkServerName(hello.ServerName)
+		t.tunnel.checkServerName(hello.ServerName)
+		return nil, nil
 	}
 	return cfg
 }

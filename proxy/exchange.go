@@ -138,9 +138,10 @@ func (x *exchange) refuseLater(no *refusal) *http.Response {
 	if no.err != nil {
 		x.g.log.Debug("refused", "request_id", ev.ID, "reason", string(no.code), "class", no.class, "error", no.err.Error())
 	}
-	var shown, agent string
-	if x.url != nil {
-		shown = x.target
+	var agent string
+	shown := x.target
+	if x.url == nil {
+		shown = x.wanted()
 	}
 	if x.profile != nil && x.profile.Agent != nil {
 		agent = x.profile.Agent.Token
@@ -163,6 +164,38 @@ func (x *exchange) refuseLater(no *refusal) *http.Response {
 		resp.Close = true // the body was not read: the connection cannot go on
 	}
 	return resp
+}
+
+// wanted names what was asked for in a refusal that came before the target was judged, as far as it can be read. Who is
+// not known writes nothing of any length into the log.
+func (x *exchange) wanted() string {
+	if x.in == nil || x.from.own != nil || len(x.in.RequestURI) > x.rules.Server.TargetBytes && x.rules.Server.TargetBytes > 0 {
+		return ""
+	}
+	if x.tun != nil {
+		x.ev.Host, x.ev.Port = x.tun.host.Name, int(x.tun.port)
+	} else if x.in.Method == http.MethodConnect {
+		if h, port, err := guard.ParseAuthority(x.in.RequestURI, 0); err == nil {
+			x.ev.Host, x.ev.Port = h.Name, int(port)
+		}
+		return ""
+	}
+	u, host, port, no := x.readTarget()
+	if no != nil {
+		// What is no target for us is named as it was sent; audit takes user name and password away, and so do we.
+		var err error
+		if u, err = url.Parse(x.in.RequestURI); err != nil || u.Host == "" || x.tun != nil {
+			return ""
+		}
+		u.User = nil
+	}
+	switch {
+	case x.id != nil:
+		x.ev.SetURL(u)
+	case no == nil:
+		x.ev.Scheme, x.ev.Host, x.ev.Port = u.Scheme, host.Name, int(port)
+	}
+	return u.String()
 }
 
 // statusClientGone marks an answer that is never written: its fetcher has left.

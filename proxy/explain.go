@@ -34,7 +34,8 @@ type Explanation struct {
 	Scheme string `json:"scheme"`
 	Host   string `json:"host"`
 	Port   int    `json:"port"`
-	Entry  string `json:"entry,omitempty"` // the allowlist entry or grant
+	Entry  string `json:"entry,omitempty"`        // the allowlist entry or grant
+	NoJob  bool   `json:"job_required,omitempty"` // a request without a job would be refused; the question is judged as if it had one
 
 	Addresses []ExplainedAddress `json:"addresses"`
 	Robots    *ExplainedRobots   `json:"robots,omitempty"`
@@ -123,7 +124,7 @@ func (g *Gate) Explain(ctx context.Context, q Question) (*Explanation, error) {
 		return nil, errors.New("client " + c.Name + " has no profile " + q.Profile)
 	}
 	u, host, port, err := guard.ConfigURL(q.URL)
-	e := &Explanation{URL: q.URL, Client: c.Name, Profile: p.Name, Agent: p.Agent.Name, Token: p.Agent.Token, UserAgent: p.Agent.UserAgent, Kind: "page", At: time.Now()}
+	e := &Explanation{URL: q.URL, Client: c.Name, Profile: p.Name, Agent: p.Agent.Name, Token: p.Agent.Token, UserAgent: p.Agent.UserAgent, Kind: "page", At: time.Now(), NoJob: p.Job.Required}
 	if p.Agent.Pass {
 		e.UserAgent = "the fetcher's own"
 	}

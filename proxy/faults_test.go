@@ -242,7 +242,7 @@ func TestFaultEarlyHintsPassAndMalformedIsAnswered(t *testing.T) {
 func TestFaultSilentTunnelsEnd(t *testing.T) {
 	r := newRig(t)
 	o := r.origin("quiet.test", true, "", hello)
-	r.start(rigOptions{rules: func(ru *Rules) { ru.Server.ReadHead = 300 * time.Millisecond }})
+	r.start(rigOptions{rules: func(ru *Rules) { ru.Server.ReadHead = time.Second }})
 	authority := fmt.Sprintf("quiet.test:%d", o.port)
 	silent, _ := r.tunnel(authority)
 	half := r.tls(authority, "quiet.test")

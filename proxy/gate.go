@@ -255,6 +255,9 @@ func (g *Gate) Shutdown(ctx context.Context) error {
 // serveOuter is the handler of the proxy port.
 func (g *Gate) serveOuter(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodConnect {
+		if c, ok := r.Context().Value(connKey{}).(*answerConn); ok {
+			c.tunnel.Store(true)
+		}
 		g.connector.connect(w, r)
 		return
 	}

@@ -11,9 +11,10 @@ import (
 // Transfer-Encoding in HTTP/1.0 (6.1). A spoilt head holds a NUL, so the server answers 400. Where it cannot follow (a
 // chunked body, after which the connection ends; an upgrade; a tunnel) it stops looking.
 type headScan struct {
-	off    bool
-	spoilt bool
-	body   int64 // bytes of body to pass over
+	off     bool
+	spoilt  bool
+	connect bool  // a CONNECT, whose head is not followed to its end
+	body    int64 // bytes of body to pass over
 
 	lines  int      // lines of this head that ended
 	length int      // of the line so far, without its end
@@ -119,7 +120,8 @@ func (s *headScan) ends() bool {
 		return true
 	case s.lines == 0:
 		s.this = headFacts{}
-		s.off = bytes.HasPrefix(line, []byte("CONNECT "))
+		s.connect = bytes.HasPrefix(line, []byte("CONNECT "))
+		s.off = s.connect
 		s.http10 = bytes.HasSuffix(line, []byte(" HTTP/1.0"))
 		if !whole {
 			s.http10 = false // its end was not kept; such a target is refused for its length or harmless

@@ -219,7 +219,7 @@ func TestHTTPUnfinishedHeaderBlock(t *testing.T) {
 	t.Run("no preface", func(t *testing.T) {
 		r := newRig(t)
 		o := r.origin("half.test", true, "", hello)
-		r.start(rigOptions{rules: func(ru *Rules) { ru.Server.ReadHead = 300 * time.Millisecond }})
+		r.start(rigOptions{rules: func(ru *Rules) { ru.Server.ReadHead = time.Second }})
 		for _, first := range []string{"", "PRI * HT", "GET / HTTP/1.1\r\nHost: half.test\r\n\r\n"} {
 			c := r.tls(o.hostport(), o.name, "h2")
 			_, _ = io.WriteString(c, first)

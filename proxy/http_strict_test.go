@@ -11,7 +11,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"golang.org/x/net/http2"
 )
@@ -204,52 +203,6 @@ func TestHTTPRefusedUploadsEnd(t *testing.T) {
 			problemOf(t, resp, b, 405, MethodDenied)
 			if _, err := io.Copy(io.Discard, br); isTimeout(err) {
 				t.Errorf("%q, inside=%v: the connection stays open", fields, inside)
-			}
-		}
-	}
-}
-
-// A head that does not end in time is answered 408 and recorded; a connection that waits for its next request just ends.
-func TestHTTPSlowHeads(t *testing.T) {
-	r := newRig(t)
-	secure, plain := r.originOf("slow.test", []string{"http/1.1"}, "", hello), r.origin("slowplain.test", false, "", hello)
-	r.start(rigOptions{rules: func(ru *Rules) {
-		ignoring(ru)
-		ru.Server.ReadHead, ru.Server.Idle = 300*time.Millisecond, 300*time.Millisecond
-	}})
-	for _, inside := range []bool{true, false} {
-		o := secure
-		if !inside {
-			o = plain
-		}
-		words := strings.NewReplacer("TARGET", o.target(inside, "/"), "HOST", o.hostport())
-		const ok = "GET TARGET HTTP/1.1\r\nHost: HOST\r\n\r\n"
-		for _, c := range []struct {
-			sent    string
-			answers []int
-		}{
-			{"GET TARGET HTTP/1.1\r\n", []int{408}},
-			{"GET TARGET HTTP/1.1\r\nHost: HOST\r\nX-A", []int{408}},
-			{"GET TAR", []int{408}},
-			{ok + "GET TARGET HTTP/1.1\r\n", []int{200, 408}},
-			{ok, []int{200}},
-		} {
-			conn := r.rawConn(o, inside)
-			_, err := words.WriteString(conn, c.sent)
-			must(t, err)
-			br := bufio.NewReader(conn)
-			for _, want := range c.answers {
-				resp, b := h1Answer(t, br, "GET")
-				if want == 200 && resp.StatusCode == 200 {
-					continue
-				}
-				problemOf(t, resp, b, want, BadRequest)
-				if ev := r.eventOf(resp.Header.Get("Crawlgate-Request-Id")); ev.Class != "header_timeout" {
-					t.Errorf("%q, inside=%v: event %s %s", c.sent, inside, ev.Reason, ev.Class)
-				}
-			}
-			if rest, err := io.ReadAll(br); len(rest) > 0 || isTimeout(err) {
-				t.Errorf("%q, inside=%v: then %q, %v", c.sent, inside, rest, err)
 			}
 		}
 	}

@@ -84,8 +84,10 @@ type answerConn struct {
 	via   *listenerOf
 	heads headScan
 	stall atomic.Int64 // nanoseconds one write may take; 0: no limit
-	stops atomic.Bool  // the deadline for reads is there to stop a read
-	late  atomic.Bool  // a head did not end in time
+
+	tunnel atomic.Bool // the CONNECT's head has come whole
+	stops  atomic.Bool // the deadline for reads is there to stop a read
+	late   atomic.Bool // its head was too slow and was answered; nothing more is written
 }
 
 // The fields net/http puts on the answers it writes by itself (net/http/server.go, conn.serve).
@@ -100,8 +102,10 @@ func (c *answerConn) Read(p []byte) (int, error) {
 	if n > 0 && !c.heads.off {
 		c.heads.scan(p[:n])
 	}
-	if err != nil && c.heads.begun() && !c.stops.Load() && timedOut(err) {
-		c.late.Store(true)
+	if err != nil && timedOut(err) && !c.stops.Load() && (c.heads.begun() || c.heads.connect && !c.tunnel.Load()) && c.late.CompareAndSwap(false, true) {
+		// The server says nothing to a head that did not come in time, or that it is malformed, by where it broke off.
+		_ = c.Conn.SetWriteDeadline(time.Now().Add(lingering))
+		_, _ = c.Conn.Write(c.gate.answerMalformed(nil, c.RemoteAddr(), headTooSlow))
 	}
 	return n, err
 }
@@ -110,15 +114,6 @@ func (c *answerConn) Read(p []byte) (int, error) {
 func (c *answerConn) SetReadDeadline(t time.Time) error {
 	c.stops.Store(!t.IsZero() && time.Since(t) > time.Hour)
 	return c.Conn.SetReadDeadline(t)
-}
-
-// Close ends the connection. The server closes without a word on a head that does not end in time.
-func (c *answerConn) Close() error {
-	if c.late.Swap(false) {
-		_ = c.Conn.SetWriteDeadline(time.Now().Add(lingering))
-		_, _ = c.Conn.Write(c.gate.answerMalformed(nil, c.RemoteAddr(), headTooSlow))
-	}
-	return c.Conn.Close()
 }
 
 // bareLine is the status and text of an answer that the server makes by itself, or "".
@@ -138,12 +133,11 @@ func bareLine(p []byte) string {
 }
 
 func (c *answerConn) Write(p []byte) (int, error) {
+	if c.late.Load() {
+		return 0, net.ErrClosed
+	}
 	if line := bareLine(p); line != "" {
-		no := malformedAs(line)
-		if c.late.Swap(false) {
-			no = headTooSlow
-		}
-		if _, err := c.Conn.Write(c.gate.answerMalformed(nil, c.RemoteAddr(), no)); err != nil {
+		if _, err := c.Conn.Write(c.gate.answerMalformed(nil, c.RemoteAddr(), malformedAs(line))); err != nil {
 			return 0, err
 		}
 		return len(p), nil
@@ -225,10 +219,20 @@ func malformedAs(line string) *malformed {
 	return &malformed{http.StatusBadRequest, "request_malformed"}
 }
 
+// malformedDetails says what is wrong, where there is more to say than that it is malformed.
+var malformedDetails = map[string]string{
+	"header_timeout":   "The request's head did not come whole in time (server.read_head). Send it at once.",
+	"header_too_large": "The request's head is too large (server.head_bytes). Send less.",
+	"request_version":  "This version of HTTP is not spoken here. Use HTTP/1.1.",
+	"request_framing":  "Of transfer codings only chunked is served. Send the body with it, or with Content-Length.",
+	"request_expect":   "This expectation is not known. Send 100-continue, or no Expect field.",
+	"host_malformed":   "The Host field names no host. Send the host that the request is for.",
+}
+
 // answerMalformed builds the whole answer for a request that could not be parsed, and records it.
 func (g *Gate) answerMalformed(t *tunnel, from net.Addr, no *malformed) []byte {
 	x := g.beginBare(t, from)
-	resp := x.refuse(&refusal{code: BadRequest, status: no.status, class: no.class})
+	resp := x.refuse(&refusal{code: BadRequest, status: no.status, class: no.class, detail: malformedDetails[no.class]})
 	resp.Header.Set("Connection", "close")
 	resp.Header.Set("Date", httpDate())
 	var b bytes.Buffer

@@ -141,7 +141,7 @@ func (no *refusal) sentence(t row) string {
 			}
 			return v.RobotsURL + " line " + strconv.Itoa(v.Line) + " says: " + v.Rule + group + ". " + t.advice
 		case v.RobotsURL != "" && (no.code == RobotsUnreadable || no.code == RobotsChallenge):
-			return v.RobotsURL + " could not be read. " + t.advice
+			return v.RobotsURL + " " + unreadable(v) + ". " + t.advice
 		}
 	}
 	if no.detail == "" {
@@ -156,7 +156,31 @@ func (no *refusal) sentence(t row) string {
 	return no.detail + ". " + t.advice
 }
 
-var page = template.Must(template.New("refusal").Parse(`<!doctype html>
+// unreadable says what became of a robots.txt that nothing could be judged by.
+func unreadable(v *policy.Verdict) string {
+	switch v.Class {
+	case policy.ClassChallenge:
+		return "was answered by a bot check"
+	case policy.ClassRedirectBlocked:
+		return "redirects to where crawlgate does not go"
+	case policy.ClassTooManyRedirects:
+		return "redirects more than five times"
+	case policy.ClassUnreachable:
+		if v.Status == 0 {
+			return "did not come"
+		}
+	}
+	if v.Status >= 300 {
+		return "answered " + strconv.Itoa(v.Status)
+	}
+	return "could not be read"
+}
+
+// shellURL is a URL that can stand between single quotes in a shell, as the page shows it: the site, or whoever made the link,
+// chose its text.
+func shellURL(u string) string { return strings.ReplaceAll(u, "'", "%27") }
+
+var page = template.Must(template.New("refusal").Funcs(template.FuncMap{"shell": shellURL}).Parse(`<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><meta name="robots" content="noindex">
 <title>{{.Status}} {{.Title}}</title>
 <style>:root{color-scheme:light dark}body{font:16px/1.5 system-ui,sans-serif;max-width:44rem;margin:4rem auto;padding:0 1rem}
@@ -166,7 +190,7 @@ dl{display:grid;grid-template-columns:max-content 1fr;gap:.2rem 1rem;margin:1.5r
 <dl><dt>reason</dt><dd>{{.Reason}}{{with .Class}} ({{.}}){{end}}</dd>{{with .URL}}<dt>url</dt><dd>{{.}}</dd>{{end}}
 {{with .Rule}}<dt>rule</dt><dd>{{.}}{{with $.Line}} (line {{.}}){{end}}</dd>{{end}}{{with .Signal}}<dt>signal</dt><dd>{{.}}{{with $.Line}} (line {{.}}){{end}}</dd>{{end}}
 {{with .RetryAfter}}<dt>try again in</dt><dd>{{.}} s</dd>{{end}}<dt>request</dt><dd>{{.RequestID}}</dd></dl>
-{{with .URL}}<p>Why, in full: <code>crawlgate check '{{.}}'</code></p>{{end}}
+{{with .URL}}<p>Why, in full: <code>crawlgate check '{{shell .}}'</code></p>{{end}}
 <p class="by">This answer was made by the egress proxy crawlgate, not by the site.</p></body></html>
 `))
 

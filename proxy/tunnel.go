@@ -18,7 +18,6 @@ import (
 var (
 	errNotHere   = errors.New("nothing is dialled here")
 	errNotTunnel = errors.New("not a tunnel connection")
-	errTunnelSNI = errors.New("server name differs from the CONNECT host")
 )
 
 func noDial(context.Context, string, string) (net.Conn, error) { return nil, errNotHere }
@@ -34,9 +33,9 @@ type tunnel struct {
 	remote string // the fetcher's address and port
 	opened time.Time
 
-	requests atomic.Int64 // requests that arrived inside
-	counted  sync.Once    // taken off the count of open tunnels
-	sniSeen  atomic.Pointer[string]
+	requests atomic.Int64           // requests that arrived inside
+	counted  sync.Once              // taken off the count of open tunnels
+	misnamed atomic.Pointer[string] // the server name of a ClientHello that is not the tunnel's host
 }
 
 // tunnelConn is the client's connection with its tunnel; handshakes and requests find the tunnel through it.
@@ -66,18 +65,26 @@ func closeWrite(c net.Conn) error {
 	return errors.ErrUnsupported
 }
 
-// checkServerName refuses a ClientHello for another host than the CONNECT named. No name at all means the CONNECT
-// host (IP literals carry none).
-func (t *tunnel) checkServerName(name string) error {
+// checkServerName notes a ClientHello for another host than the CONNECT named. No name at all means the CONNECT host (IP
+// literals carry none). The handshake goes on all the same: inside, the fetcher can read why each request is refused.
+func (t *tunnel) checkServerName(name string) {
 	if name == "" {
-		return nil
+		return
 	}
-	h, err := guard.ParseHost(name)
-	if err != nil || h.Name != t.host.Name {
-		t.sniSeen.Store(&name)
-		return errTunnelSNI
+	if h, err := guard.ParseHost(name); err != nil || h.Name != t.host.Name {
+		t.misnamed.Store(&name)
 	}
-	return nil
+}
+
+// leafName is the host that the leaf certificate of this tunnel is for: the one the fetcher will compare it with, or the
+// tunnel's where the server name is no host name.
+func (t *tunnel) leafName() string {
+	if name := t.misnamed.Load(); name != nil {
+		if h, err := guard.ParseHost(*name); err == nil && !h.IsLiteral() {
+			return h.Name
+		}
+	}
+	return t.host.Name
 }
 
 // acceptConnect judges the CONNECT itself: credentials, syntax, port, load. Everything else is judged inside, where
@@ -162,7 +169,7 @@ func (g *Gate) serveTLS(t *tunnel, tc *tunnelConn) {
 	_ = tc.SetDeadline(time.Now().Add(g.rules().Server.ReadHead))
 	if err := c.Handshake(); err != nil {
 		class := "tunnel_tls_failed"
-		if t.sniSeen.Load() != nil {
+		if t.misnamed.Load() != nil {
 			class = "sni_mismatch"
 		}
 		g.endTunnel(t, tc.Conn, class)
@@ -191,9 +198,14 @@ func (g *Gate) uncount(t *tunnel) {
 
 // finishTunnel records a tunnel that served no request (a client that connected and left).
 func (g *Gate) finishTunnel(t *tunnel) {
-	if t.requests.Load() == 0 {
-		g.recordTunnel(t, "client_gone")
+	if t.requests.Load() > 0 {
+		return
 	}
+	class := "client_gone"
+	if t.misnamed.Load() != nil {
+		class = "sni_mismatch"
+	}
+	g.recordTunnel(t, class)
 }
 
 // peekByte waits for the first byte and returns a connection that still has it.

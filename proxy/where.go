@@ -128,7 +128,8 @@ func (x *exchange) methodAllowed() *refusal {
 			detail: fmt.Sprintf("The profile %s sends no bodies (limits.request_body). Send none.", x.profile.Name)}
 	}
 	if isWebSocket(x.in.Header) && l.WebSocket == "deny" {
-		return &refusal{code: SchemeDenied, class: "upgrade_denied"}
+		return &refusal{code: SchemeDenied, class: "upgrade_denied",
+			detail: "The profile " + x.profile.Name + " opens no WebSocket (limits.websocket). Do without it, or have it allowed."}
 	}
 	return nil
 }

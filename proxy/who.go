@@ -101,17 +101,30 @@ func oneLength(values []string, length int64) bool {
 	return true
 }
 
-// what is step 2: one spelling of the target. Host never finds a target on the proxy port; inside a tunnel the
-// tunnel's host and port count, and the request's host must be the same.
+// what is step 2: one spelling of the target.
 func (x *exchange) what() *refusal {
+	u, host, port, no := x.readTarget()
+	if no != nil {
+		return no
+	}
+	x.setTarget(u, host, port)
+	if x.tun != nil && u.Scheme == "http" && port == 443 {
+		return &refusal{code: SchemeDenied, class: "connect_not_tls", detail: "Plain HTTP in a tunnel to port 443 is not served. Speak TLS in the tunnel."}
+	}
+	return nil
+}
+
+// readTarget finds what a request is for. Host never finds a target on the proxy port; inside a tunnel the tunnel's host
+// and port count, and the request's host must be the same.
+func (x *exchange) readTarget() (*url.URL, guard.Host, uint16, *refusal) {
+	deny := func(no *refusal) (*url.URL, guard.Host, uint16, *refusal) { return nil, guard.Host{}, 0, no }
 	r := x.in
 	if x.from.own != nil {
 		u, host, port, err := guard.ParseURL(x.from.own.url.String())
 		if err != nil {
-			return refusalFor(err)
+			return deny(refusalFor(err))
 		}
-		x.setTarget(u, host, port)
-		return nil
+		return u, host, port, nil
 	}
 	if x.tun == nil {
 		u, host, port, err := guard.ParseTarget(r.RequestURI)
@@ -126,14 +139,21 @@ func (x *exchange) what() *refusal {
 					no.detail = "This is the proxy port of crawlgate. Set it as the proxy of your client (http_proxy, https_proxy), and its CA from the admin port's /ca.pem."
 				}
 			}
-			return no
+			return deny(no)
 		}
-		x.setTarget(u, host, port)
-		return nil
+		return u, host, port, nil
 	}
 	t := x.tun
 	if r.Method == http.MethodConnect {
-		return &refusal{code: MethodDenied, class: "method_denied", allow: x.profile.Limits.Methods, detail: "A tunnel inside a tunnel is not served. Send the request itself."}
+		no := &refusal{code: MethodDenied, class: "method_denied", detail: "A tunnel inside a tunnel is not served. Send the request itself."}
+		if x.profile != nil {
+			no.allow = x.profile.Limits.Methods
+		}
+		return deny(no)
+	}
+	if name := t.misnamed.Load(); name != nil {
+		return deny(&refusal{code: HostMismatch, class: "sni_mismatch",
+			detail: "The TLS server name in this tunnel is not the host of its CONNECT. Open a tunnel to the host that the request is for."})
 	}
 	scheme := "http"
 	if x.from.secure {
@@ -146,23 +166,23 @@ func (x *exchange) what() *refusal {
 		if u, err := url.Parse(r.RequestURI); err == nil {
 			raw = u.Host
 			if u.User != nil {
-				return refusalFor(&guard.HostError{Class: "target_userinfo", Text: "user name or password in the target"})
+				return deny(refusalFor(&guard.HostError{Class: "target_userinfo", Text: "user name or password in the target"}))
 			}
 			if !strings.EqualFold(u.Scheme, scheme) {
-				return &refusal{code: SchemeDenied, class: "scheme_denied", detail: "The target's scheme is not the tunnel's. Send the path alone."}
+				return deny(&refusal{code: SchemeDenied, class: "scheme_denied", detail: "The target's scheme is not the tunnel's. Send the path alone."})
 			}
 		}
 	}
 	h, _, err := guard.ParseAuthority(raw, t.port)
 	if err != nil {
-		return refusalFor(err)
+		return deny(refusalFor(err))
 	}
 	if h.Name != t.host.Name {
-		return &refusal{code: HostMismatch, class: "authority_mismatch"}
+		return deny(&refusal{code: HostMismatch, class: "authority_mismatch"})
 	}
 	for _, v := range r.Header["Host"] { // HTTP/2, beside :authority (RFC 9113 8.3.1)
 		if h, _, err := guard.ParseAuthority(v, t.port); err != nil || h.Name != t.host.Name {
-			return &refusal{code: HostMismatch, class: "authority_mismatch"}
+			return deny(&refusal{code: HostMismatch, class: "authority_mismatch"})
 		}
 	}
 	target := r.RequestURI
@@ -173,19 +193,15 @@ func (x *exchange) what() *refusal {
 	}
 	if !strings.HasPrefix(target, "/") {
 		if target == "*" {
-			return &refusal{code: BadRequest, class: "request_malformed", detail: "The target * is not served. Name a path."}
+			return deny(&refusal{code: BadRequest, class: "request_malformed", detail: "The target * is not served. Name a path."})
 		}
-		return &refusal{code: BadRequest, class: "request_malformed"}
+		return deny(&refusal{code: BadRequest, class: "request_malformed"})
 	}
 	u, host, port, err := guard.ParseURL(scheme + "://" + t.host.Name + ":" + strconv.Itoa(int(t.port)) + target)
 	if err != nil {
-		return refusalFor(err)
+		return deny(refusalFor(err))
 	}
-	x.setTarget(u, host, port)
-	if scheme == "http" && port == 443 {
-		return &refusal{code: SchemeDenied, class: "connect_not_tls", detail: "Plain HTTP in a tunnel to port 443 is not served. Speak TLS in the tunnel."}
-	}
-	return nil
+	return u, host, port, nil
 }
 
 func (x *exchange) setTarget(u *url.URL, h guard.Host, port uint16) {

@@ -56,7 +56,7 @@ Nothing is resolved or connected to. The rules are the built-in ones; with
 Exit status: 0 all allowed, 3 one or more refused, 2 wrong usage.`,
 		Example: "  crawlgate address test 169.254.169.254 2606:4700::6810:84e5\n" +
 			"  crawlgate address test --json --port 8080 --answers 93.184.215.14,10.1.2.3 wiki.example.net",
-		Args: cobra.MinimumNArgs(1),
+		Args: someArgs("INPUT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if port < 0 || port > 65535 {
 				return usage("--port %d is not a port from 0 to 65535", port)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"crawlgate/audit"
+	"crawlgate/proxy"
 
 	"github.com/spf13/cobra"
 )
@@ -205,6 +206,21 @@ func (f *filterFlags) flags(cmd *cobra.Command, limit int) {
 	fl.IntVar(&f.q.Limit, "limit", limit, "at most `N` events; 0 for all")
 }
 
+// knownReason refuses a reason that no event can have: nothing would be found, which reads as nothing happened.
+func knownReason(reason string) error {
+	codes := []string{"", "ok", "client-gone"}
+	for _, r := range proxy.ReasonTable() {
+		codes = append(codes, r.Code)
+	}
+	if slices.Contains(codes, reason) {
+		return nil
+	}
+	if n := nearest(reason, codes); n != "" {
+		return usage("--reason %q is not a reason code; did you mean %s?", reason, n)
+	}
+	return usage("--reason %q is not a reason code; docs/reference.md lists them, and ok is what was let through", reason)
+}
+
 func (f *filterFlags) query() (audit.Query, error) {
 	q := f.q
 	q.Types = f.types
@@ -217,6 +233,9 @@ func (f *filterFlags) query() (audit.Query, error) {
 	decisions := []string{"", audit.Forwarded, audit.Refused, audit.Cancelled, audit.Failed}
 	if !slices.Contains(decisions, q.Decision) {
 		return q, usage("--decision %q is not one of %s", q.Decision, strings.Join(decisions[1:], ", "))
+	}
+	if err := knownReason(q.Reason); err != nil {
+		return q, err
 	}
 	if q.Limit < 0 {
 		return q, usage("--limit %d is negative", q.Limit)

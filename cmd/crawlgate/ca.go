@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -159,9 +160,15 @@ func newCAEnvCmd(a *app) *cobra.Command {
 		Use: "env --for TOOL", Short: "print the lines that point a client at the gate", Args: noArgs,
 		Example: "  crawlgate ca env --for python\n  crawlgate ca env --for chromium --proxy http://127.0.0.1:3128",
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if tool == "" {
+				return usage("--for TOOL is needed: one of %s", strings.Join(tools, ", "))
+			}
 			recipe, ok := recipes[tool]
 			if !ok {
 				return usage("--for %q is not one of %s", tool, strings.Join(tools, ", "))
+			}
+			if u, err := url.Parse(proxyURL); proxyURL != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Port() == "") {
+				return usage("--proxy %q is not a URL like http://127.0.0.1:3128", proxyURL)
 			}
 			ca, cfg, err := a.openOwnCA()
 			if err != nil {
@@ -192,7 +199,7 @@ func newCAEnvCmd(a *app) *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&tool, "for", "", "one of "+strings.Join(tools, ", "))
+	cmd.Flags().StringVar(&tool, "for", "", "set up `TOOL`, one of "+strings.Join(tools, ", "))
 	cmd.Flags().StringVar(&proxyURL, "proxy", "", "the gate's `URL` (default: the running one's, else as configured)")
 	return cmd
 }
@@ -256,8 +263,11 @@ bundle.pem holds both from now on. When all of them have taken it, --activate pu
 				return nil
 			}
 			ca, err := proxy.ActivateCA(dir)
+			if errors.Is(err, fs.ErrNotExist) {
+				return fail("there is no next CA to put in force; crawlgate ca renew makes it")
+			}
 			if err != nil {
-				return fail("no next CA to put in force (crawlgate ca renew makes it): %w", err)
+				return fail("%w", err)
 			}
 			if _, err := writeBundle(ca.File); err != nil {
 				return fail("%w", err)
@@ -277,7 +287,7 @@ bundle.pem holds both from now on. When all of them have taken it, --activate pu
 
 func newCAInstallNSSCmd(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "install-nss DIR", Short: "put the CA into an NSS database, as Chromium and Firefox have it", Args: cobra.ExactArgs(1),
+		Use: "install-nss DIR", Short: "put the CA into an NSS database, as Chromium and Firefox have it", Args: oneArg("DIR"),
 		Long: `Adds the CA to the NSS database in DIR, making it when it is not there. Chromium looks in $HOME/.pki/nssdb; give it a HOME of its own rather
 than changing a person's. Needs certutil (Debian: libnss3-tools).`,
 		Example: "  crawlgate ca install-nss ./crawler-home/.pki/nssdb\n  HOME=$PWD/crawler-home chromium --proxy-server=http://127.0.0.1:3128 ...",

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -14,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"crawlgate/proxy"
+	"crawlgate/sign"
 )
 
 func newCheckCmd(a *app) *cobra.Command {
@@ -26,7 +28,7 @@ func newCheckCmd(a *app) *cobra.Command {
 		Long: `Walks the path of a request for each URL and stops before it is sent: every step's verdict, the rule and its line, and when
 the turn would come. It sends at most a robots.txt fetch. Exit 0 when all are allowed, 3 when one is refused.`,
 		Example: "  crawlgate check https://example.com/private/a.html\n  crawlgate check --profile site --at 2026-11-24T09:00:00Z https://example.com/",
-		Args:    cobra.MinimumNArgs(1),
+		Args:    someArgs("URL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var when time.Time
 			if at != "" {
@@ -46,6 +48,9 @@ the turn would come. It sends at most a robots.txt fetch. Exit 0 when all are al
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object a line")
 	return cmd
 }
+
+// bareHost matches a URL without its scheme. What names another scheme, or no host, is judged as it stands.
+var bareHost = regexp.MustCompile(`^[^\s/?#:@\\*]+(:\d+)?([/?#]|$)`)
 
 // explainer answers questions: the running instance's gate, or one opened for this command alone.
 type explainer func(context.Context, proxy.Question) (*proxy.Explanation, error)
@@ -92,6 +97,9 @@ func (a *app) check(ctx context.Context, load loadFunc, q proxy.Question, urls [
 	defer done()
 	refused := false
 	for n, u := range urls {
+		if bareHost.MatchString(u) {
+			u = "https://" + u // as in a browser's address line
+		}
 		q.URL = u
 		slow := time.AfterFunc(2*time.Second, func() { fmt.Fprintf(a.stderr, "crawlgate: still looking at %s (name, robots.txt)\n", u) })
 		e, err := explain(ctx, q)
@@ -143,6 +151,9 @@ func explanationText(e *proxy.Explanation) string {
 		line("why", "%s", e.Detail)
 	}
 	line("client", "%s, profile %s, agent %s", e.Client, e.Profile, e.Agent)
+	if e.NoJob {
+		line("job", "required: name one in the proxy user name, CLIENT+%s+JOB", e.Profile)
+	}
 	if e.Host != "" {
 		entry := ""
 		if e.Entry != "" {
@@ -172,8 +183,11 @@ func explanationText(e *proxy.Explanation) string {
 	}
 	if e.Signature != "" {
 		sig := "unsigned: " + e.Signature
-		if e.Signature == "signed" {
+		switch e.Signature {
+		case sign.Signed:
 			sig = "signed, key " + e.KeyID
+		case sign.Disabled:
+			sig = "unsigned: the agent has no signature_agent or no key"
 		}
 		line("identity", "%s, %s", e.UserAgent, sig)
 	}
@@ -241,7 +255,11 @@ func robotsLines(line func(string, string, ...any), e *proxy.Explanation, r *pro
 		for _, k := range slices.Sorted(maps.Keys(r.Signals)) {
 			says = append(says, k+"="+r.Signals[k])
 		}
-		line("signals", "%s", strings.Join(says, ", "))
+		none := ""
+		if e.Allowed {
+			none = "   none of them stops this agent (its purposes, robots.stop_on)"
+		}
+		line("signals", "%s%s", strings.Join(says, ", "), none)
 	}
 	if r.Truncated {
 		line("note", "the file is longer than 500 KiB; its end was not read")

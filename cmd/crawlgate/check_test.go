@@ -17,7 +17,7 @@ func TestExplanationText(t *testing.T) {
 		{proxy.ExplainedRobots{Class: "rule_allow", Group: "ExampleBot", GroupLine: 3, Rule: "Allow: /", Line: 4, Octets: 1},
 			"group User-agent: ExampleBot   line 3   (own group: rules for * do not apply)\nrule Allow: /   line 4   longest match, 1 octet"},
 		{proxy.ExplainedRobots{Class: "no_match", Group: "*", GroupLine: 1, Signals: map[string]string{"use": "full", "ai-train": "no"}},
-			"group User-agent: *   line 1   (no group names ExampleBot)\nrule none decides (no_match)\nsignals ai-train=no, use=full"},
+			"group User-agent: *   line 1   (no group names ExampleBot)\nrule none decides (no_match)\nsignals ai-train=no, use=full   none of them stops this agent (its purposes, robots.stop_on)"},
 		{proxy.ExplainedRobots{Class: "no_group", Mode: "obey", Truncated: true},
 			"group none names ExampleBot, and there is none for *\nrule none decides (no_group)\nnote the file is longer than 500 KiB; its end was not read"},
 		{proxy.ExplainedRobots{Class: "no_group", Mode: "named", Choice: "robots.mode: named"},

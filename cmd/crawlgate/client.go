@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -46,23 +47,52 @@ func (a *app) clientFile() (*configs.Config, string, []configs.Client, error) {
 	return cfg, file, list, nil
 }
 
-// saveClients writes the file, checks that the whole configuration still holds, and tells a running gate.
+// saveClients checks that the whole configuration holds with the clients after, writes the file and tells a running gate. What
+// that gate does not take (it may run by another file) is put back.
 func (a *app) saveClients(cmd *cobra.Command, cfg *configs.Config, file string, before, after []configs.Client) error {
+	try, err := os.CreateTemp(cfg.StateDir, ".clients-try-*.yaml")
+	if err != nil {
+		return fail("%w", err)
+	}
+	try.Close()
+	defer os.Remove(try.Name())
+	if err := configs.WriteClients(try.Name(), after); err != nil {
+		return fail("%w", err)
+	}
+	if _, _, err := configs.Load(configs.Options{File: a.configFile, Env: os.Environ(), Clients: try.Name()}); err != nil {
+		return &exitError{exitUsage, inArguments(err, try.Name())}
+	}
 	if err := configs.WriteClients(file, after); err != nil {
 		return fail("%w", err)
 	}
-	if _, _, err := a.loader(identityFlags{}, nil)(); err != nil {
-		if werr := configs.WriteClients(file, before); werr != nil {
-			return fail("%w (and %s could not be put back: %v)", err, file, werr)
-		}
-		return err
-	}
 	if c, err := dialControl(cfg.StateDir); err == nil {
 		if err := c.do(cmd.Context(), http.MethodPost, "/reload", nil, nil); err != nil {
-			return fail("written to %s, but the running gate did not take it: %w", file, err)
+			if werr := configs.WriteClients(file, before); werr != nil {
+				return fail("the running gate did not take it: %w (and %s could not be put back: %v)", err, file, werr)
+			}
+			return fail("the running gate did not take it, so nothing is changed: %w", err)
 		}
 	}
 	return nil
+}
+
+// inArguments says the problems of a client that was to be added in terms of the command line that described it.
+func inArguments(err error, file string) error {
+	var all *configs.Error
+	if !errors.As(err, &all) {
+		return err
+	}
+	said := map[string]string{"name": "NAME", "profiles": "--profile", "sites": "--site", "grants": "--grant"}
+	var texts []string
+	for _, p := range all.Problems {
+		_, key, _ := strings.Cut(p.Key, ".")
+		key, _, _ = strings.Cut(key, "[")
+		if p.File != file || said[key] == "" {
+			return err
+		}
+		texts = append(texts, said[key]+": "+p.Text)
+	}
+	return errors.New(strings.Join(texts, "\ncrawlgate: "))
 }
 
 func newClientAddCmd(a *app) *cobra.Command {
@@ -74,7 +104,7 @@ func newClientAddCmd(a *app) *cobra.Command {
 		Long: `Makes a client with a generated secret, which is printed once and stored as a hash. --site may be given several times:
 a whole site, a path of it, sitemap:URL for the URLs of a sitemap, or page:URL for one page.`,
 		Example: "  crawlgate client add team-a --site https://docs.example.org/ --profile crawl\n  crawlgate client add search --site sitemap:https://www.example.org/sitemap.xml",
-		Args:    cobra.ExactArgs(1),
+		Args:    oneArg("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg, file, list, err := a.clientFile()
 			if err != nil {
@@ -134,6 +164,9 @@ a whole site, a path of it, sitemap:URL for the URLs of a sitemap, or page:URL f
 			fmt.Fprintf(a.stderr, "  playwright  launch({proxy: {server: 'http://%s', username: '%s', password: SECRET}})\n", at, name)
 			fmt.Fprintf(a.stderr, "  node        new ProxyAgent({uri: '%s', requestTls: {ca}})\n", proxyURL)
 			fmt.Fprintf(a.stderr, "  go          HTTPS_PROXY=%s SSL_CERT_FILE=BUNDLE\n", proxyURL)
+			if len(cfg.Clients) == 0 {
+				fmt.Fprintf(a.stderr, "\nit is the first client: from now on the proxy wants a name and secret from everybody\n")
+			}
 			if len(c.Sites) == 0 {
 				fmt.Fprintf(a.stderr, "\nit has no site yet, so it reaches nothing but under a profile with sites: any (--site adds one)\n")
 			}
@@ -207,7 +240,7 @@ func newClientListCmd(a *app) *cobra.Command {
 
 func newClientRemoveCmd(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "remove NAME", Short: "remove a client of state_dir; its secret stops working at once", Args: cobra.ExactArgs(1),
+		Use: "remove NAME", Short: "remove a client of state_dir; its secret stops working at once", Args: oneArg("NAME"),
 		Example: "  crawlgate client remove team-a\n  crawlgate client list",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg, file, list, err := a.clientFile()

@@ -163,6 +163,9 @@ func (a *app) demo(ctx context.Context, length time.Duration, hold bool) error {
 	}
 	defer i.close()
 	defer i.stop(log)
+	if hold { // there is time to look on
+		fmt.Fprintf(a.stdout, "live page  %s\n\n", i.admin.url())
+	}
 	rows := make(chan demoRow, 64)
 	start := time.Now()
 	fctx, cancel := context.WithTimeout(ctx, length)

@@ -158,6 +158,9 @@ func (d *doctor) report(a *app, asJSON bool) error {
 	}
 	if !asJSON {
 		fmt.Fprintf(a.stderr, "%d ok, %d to look at, %d failed\n", count["ok"], count["warn"], count["fail"])
+		if len(d.cfg.Agents) == 0 {
+			fmt.Fprintf(a.stderr, "%s\n", identityHint)
+		}
 	}
 	if count["fail"] > 0 {
 		return &exitError{code: exitFailed}

@@ -18,7 +18,7 @@ import (
 // identity looks at who the agents say they are.
 func (d *doctor) identity(ctx context.Context) {
 	if len(d.cfg.Agents) == 0 {
-		d.fail("identity", "%s; run `crawlgate serve` to see how", strings.SplitN(identityHint, ";", 2)[0])
+		d.fail("identity", "%s", strings.SplitN(identityHint, ";", 2)[0])
 	}
 	for _, ag := range d.cfg.Agents {
 		what := "agent " + ag.Name

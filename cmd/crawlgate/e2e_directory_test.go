@@ -209,7 +209,7 @@ func TestKeyDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	writeFile(t, g.file, strings.Replace(string(text), "publish: {", "publish: {serve_root: false, ", 1), 0o600)
-	if r := g.cli(t, "keys", "new", "--agent", "two"); r.code != 1 || !strings.Contains(r.err, "did not take it up: [publish.serve_root] changed, which needs a restart") {
+	if r := g.cli(t, "keys", "new", "--agent", "two"); r.code != 1 || !strings.Contains(r.err, "did not take it up: publish.serve_root changed, which needs a restart") {
 		t.Errorf("%+v", r)
 	}
 }

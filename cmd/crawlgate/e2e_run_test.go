@@ -79,7 +79,7 @@ func TestRunExitCodes(t *testing.T) {
 		{[]string{"run", "--", plainFile}, 126, `^crawlgate: \S+no-program: .*permission denied\n$`},
 		{[]string{"run", "--proxy", "http://127.0.0.1:1", "--ca-file", g.dir + "/origins.pem", "--", "true"}, 125, `^crawlgate: no gate answers at http://127.0.0.1:1`},
 		{[]string{"run", "--proxy", "http://127.0.0.1:1", "--", "true"}, 2, `^crawlgate: --proxy needs --ca-file`},
-		{[]string{"run"}, 2, `^crawlgate: requires at least 1 arg`},
+		{[]string{"run"}, 2, `^crawlgate: run: CMD is missing; usage: crawlgate run `},
 		{[]string{"run", "--user-agent", "Other/1.0", "--", "true"}, 2, `^crawlgate: --user-agent: agent example is configured already with user_agent`},
 	} {
 		r := g.cli(t, c.args...)
@@ -227,7 +227,6 @@ func TestRunProfile(t *testing.T) {
 	}{
 		{[]string{"--profile", "quick", "--job", "j1"}, "200 403 ", []string{"ok", "job-exhausted"}},
 		{[]string{"--profile", "quick"}, "403 403 ", []string{"job-required", "job-required"}},
-		{[]string{"--profile", "nobody"}, "403 403 ", []string{"profile-denied", "profile-denied"}},
 	} {
 		before := len(g.requests(t))
 		r := g.cli(t, append(append([]string{"run"}, c.args...), "--", "sh", "-c", strings.ReplaceAll(line, " -o /dev/null", " -o /dev/null -o /dev/null"))...)
@@ -238,6 +237,14 @@ func TestRunProfile(t *testing.T) {
 			if e.Reason != c.jobs[n] {
 				t.Errorf("%v: %+v", c.args, e)
 			}
+		}
+	}
+	// A profile or client that the gate does not have is said at once: it would refuse every request.
+	for _, c := range []struct{ flag, err string }{
+		{"--profile", "crawlgate: client default has no profile nobody\n"}, {"--client", "crawlgate: no client is named nobody\n"},
+	} {
+		if r := g.cli(t, "run", c.flag, "nobody", "--", "curl", "-sS", o.url("/c")); r.code != 2 || r.err != c.err || r.out != "" {
+			t.Errorf("%s nobody: %+v", c.flag, r)
 		}
 	}
 	if n := len(o.pages()); n != 1 {

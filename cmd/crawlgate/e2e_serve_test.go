@@ -372,7 +372,7 @@ func TestReload(t *testing.T) {
 	before := strings.Count(g.err.String(), "configuration not reloaded")
 	replace(strings.Replace(named("Fourth"), "listen: 127.0.0.1:0", "listen: 127.0.0.1:1", 1))
 	within(t, 10*time.Second, "the refusal is told", func() bool { return strings.Count(g.err.String(), "configuration not reloaded") > before })
-	if !strings.Contains(g.err.String(), "[listen] changed, which needs a restart") {
+	if !strings.Contains(g.err.String(), "listen changed, which needs a restart") {
 		t.Errorf("said %s", g.err)
 	}
 	sentAs("Second")

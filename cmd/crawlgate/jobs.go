@@ -96,7 +96,7 @@ func newJobsListCmd(a *app) *cobra.Command {
 func newJobsShowCmd(a *app) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "show ID", Short: "show one job", Args: cobra.ExactArgs(1),
+		Use: "show ID", Short: "show one job", Args: oneArg("ID"),
 		Example: "  crawlgate jobs show job42\n  crawlgate jobs show job42 --json",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			jobs, err := a.readJobs(cmd.Context())

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -48,6 +49,17 @@ func (f *keysFlags) keyring(a *app) (sign.Keyring, error) {
 	}
 	if f.stateDir != "" {
 		dir = f.stateDir
+	}
+	if f.agent != "" && !slices.ContainsFunc(agents, func(a sign.Agent) bool { return a.Name == f.agent }) {
+		var names []string
+		for _, a := range agents {
+			names = append(names, a.Name)
+		}
+		hint := ""
+		if n := nearest(f.agent, names); n != "" {
+			hint = "; did you mean " + n + "?"
+		}
+		return sign.Keyring{}, usage("--agent: no agent %q%s", f.agent, hint)
 	}
 	return sign.Keyring{StateDir: dir, Config: c, Publish: p, Agents: agents}, nil
 }
@@ -229,7 +241,7 @@ verifier has had the chance to see the new key: publish.max_age and a day.
 
 Exit status: 0 done, 1 refused or failed, 2 wrong usage.`,
 		Example: "  crawlgate keys rotate --agent example\n  crawlgate keys rotate --now poqkLGiymh_W0uP6PZFw-dvez3QJT5SolqXBCW38r0U",
-		Args:    cobra.MaximumNArgs(1),
+		Args:    atMostOneArg("ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			k, err := f.keyring(a)
 			if err != nil {
@@ -276,7 +288,7 @@ publish.max_age and a day after it stopped signing.
 
 Exit status: 0 done, 1 refused or failed, 2 wrong usage.`,
 		Example: "  crawlgate keys retire\n  crawlgate keys retire --now poqkLGiymh_W0uP6PZFw-dvez3QJT5SolqXBCW38r0U",
-		Args:    cobra.MaximumNArgs(1),
+		Args:    atMostOneArg("ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			k, err := f.keyring(a)
 			if err != nil {
@@ -358,6 +370,9 @@ URL with status 200, without a redirect.`,
 		Example: "  crawlgate keys card --agent example > signature-agent-card.json\n  crawlgate keys card --url https://bot.example.com/card --rate avg=1rps",
 		Args:    noArgs,
 		RunE: func(*cobra.Command, []string) error {
+			if facts.Trigger != "crawler" && facts.Trigger != "fetcher" {
+				return usage("--trigger %q is not one of crawler, fetcher", facts.Trigger)
+			}
 			k, err := f.keyring(a)
 			if err != nil {
 				return err

@@ -59,7 +59,7 @@ its robots block, as in --set on_401_403=deny.
 Exit status: 0 all allowed, 3 one or more refused, 2 wrong usage or no such file.`,
 		Example: "  crawlgate robots test --robots robots.txt --agent ExampleBot --stop-on ai-input=no https://example.com/a https://example.com/b\n" +
 			"  crawlgate robots test --responses answers.json --preset roftrlabs --mode obey --json https://example.com/",
-		Args: cobra.MinimumNArgs(1),
+		Args: someArgs("URL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			t, err := f.test(cmd, a.stdin)
 			if err != nil {

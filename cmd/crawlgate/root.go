@@ -94,6 +94,10 @@ func newRootCmd(a *app) *cobra.Command {
 		Version:       buildVersion(),
 		Args:          noArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		PersistentPreRunE: func(*cobra.Command, []string) error {
+			_, err := a.logger() // a wrong --log-level is wrong for commands that log nothing, too
+			return err
+		},
 	}
 	root.SetVersionTemplate("crawlgate {{.Version}}\n")
 	f := root.PersistentFlags()
@@ -103,8 +107,30 @@ func newRootCmd(a *app) *cobra.Command {
 	f.StringVar(&a.logFormat, "log-format", "", "text or json (default: text on a terminal, else json)")
 	root.AddCommand(newServeCmd(a), newRunCmd(a), newDemoCmd(a), newCheckCmd(a), newSitesCmd(a), newKeysCmd(a), newVerifyCmd(a), newCACmd(a),
 		newJobsCmd(a), newClientCmd(a), newAddressCmd(a), newRobotsCmd(a), newAuditCmd(a, newAuditAccessCmd(a), newAuditProveCmd(a), newAuditPlotCmd(a)), newWhyCmd(a), newDoctorCmd(a), newPageCmd(a), newConfigCmd(a), newVersionCmd(a))
+	root.InitDefaultCompletionCmd()
+	root.SetHelpCommand(newHelpCmd())
 	withSuggestions(root)
 	return root
+}
+
+// newHelpCmd is help as a command; unlike cobra's it fails on a command that is not there.
+func newHelpCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND]",
+		Short: "show the help of a command",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			of, rest, err := cmd.Root().Find(args)
+			if err != nil {
+				return err
+			}
+			if len(rest) > 0 {
+				if err := of.ValidateArgs(rest); of.HasSubCommands() && err != nil {
+					return err
+				}
+			}
+			return of.Help()
+		},
+	}
 }
 
 // logger builds the operational log from the global flags. What libraries write to Go's own log goes there too, at debug:

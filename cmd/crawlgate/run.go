@@ -23,6 +23,7 @@ import (
 
 	"crawlgate/audit"
 	"crawlgate/configs"
+	"crawlgate/proxy"
 )
 
 type runOptions struct {
@@ -44,7 +45,7 @@ clients read, runs CMD and returns its exit code. A summary of what went out, wh
 Variables are a request, not a fence: a program can ignore them. To enforce, let only the gate reach the network.
 Exit 125 when the gate itself failed, 126 and 127 as shells do.`,
 		Example: "  crawlgate run --user-agent 'ExampleBot/1.0 (+https://example.org/bot)' -- curl -sS https://example.com/\n  crawlgate run --profile site --job job42 -- python crawl.py",
-		Args:    cobra.MinimumNArgs(1),
+		Args:    someArgs("CMD"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.run(cmd.Context(), o, args)
 		},
@@ -61,6 +62,11 @@ Exit 125 when the gate itself failed, 126 and 127 as shells do.`,
 	f.StringVar(&o.stateDir, "state-dir", "", "state folder `DIR`")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "print no summary")
 	return cmd
+}
+
+// isNameRune tells whether a name of a client, profile or job may hold r.
+func isNameRune(r rune) bool {
+	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-", r)
 }
 
 // gateAt is a gate that a command can be sent through.
@@ -95,6 +101,9 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 		}
 		return &exitError{126, fmt.Errorf("%s: %w", args[0], err)}
 	}
+	if strings.ContainsFunc(o.job, func(r rune) bool { return !isNameRune(r) }) {
+		return usage("--job %q is not a name: letters, digits, . _ -", o.job)
+	}
 	g, err := a.findGate(ctx, o)
 	if err != nil {
 		return gateFailed(err)
@@ -109,7 +118,11 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 		if g.private {
 			kind = "private gate"
 		}
-		fmt.Fprintf(a.stderr, "crawlgate: %s on %s, agent %s, audit %s\n", kind, g.proxy, strings.Join(g.agents, ", "), g.audit)
+		agents := "no agent"
+		if len(g.agents) > 0 {
+			agents = "agent " + strings.Join(g.agents, ", ")
+		}
+		fmt.Fprintf(a.stderr, "crawlgate: %s on %s, %s, audit %s\n", kind, g.proxy, agents, g.audit)
 		if len(g.agents) == 0 {
 			fmt.Fprintf(a.stderr, "crawlgate: %s\n", identityHint)
 		}
@@ -218,6 +231,11 @@ func (a *app) privateGate(ctx context.Context, o runOptions, overrides map[strin
 		return nil, usage("%w", err)
 	default:
 	}
+	if err := o.asks(ctx, i.gate.Explain); err != nil {
+		i.stop(log)
+		i.close()
+		return nil, err
+	}
 	st := i.status()
 	return &gateAt{proxy: st.Proxy, caFile: st.CAFile, spki: st.SPKI, audit: st.Audit, agents: st.Agents, profile: i.firstProfile(o.client), private: true, summary: s, done: func() {
 		i.control.waitAlone(ctx) // another run may share this gate
@@ -226,8 +244,24 @@ func (a *app) privateGate(ctx context.Context, o runOptions, overrides map[strin
 	}}, nil
 }
 
+// asks tells whether the gate knows the client and profile that were named. Without it each request would be refused for them.
+func (o runOptions) asks(ctx context.Context, explain explainer) error {
+	if o.client == "" && o.profile == "" {
+		return nil
+	}
+	_, err := explain(ctx, proxy.Question{Client: o.client, Profile: o.profile, URL: "about:blank"})
+	var away *url.Error
+	if err == nil || errors.As(err, &away) {
+		return err
+	}
+	return usage("%w", err)
+}
+
 // joinGate uses the gate of a running instance.
 func joinGate(ctx context.Context, c *controlClient, o runOptions) (*gateAt, error) {
+	if err := o.asks(ctx, c.explain); err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://control/join?client="+url.QueryEscape(o.client), nil)
 	if err != nil {

@@ -87,7 +87,7 @@ func newSitesStopCmd(a *app, f *sitesFlags) *cobra.Command {
 		Long: `Every request to HOST is refused with site-stopped from now on; nothing is
 resolved, fetched or asked. Entering it again replaces the entry.`,
 		Example: "  crawlgate sites stop example.com --reason \"removal request\"\n  crawlgate sites stop example.com --subdomains",
-		Args:    cobra.ExactArgs(1),
+		Args:    oneArg("HOST"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			e, err := w.entry(args[0])
 			if err != nil {
@@ -108,7 +108,7 @@ func newSitesSlowCmd(a *app, f *sitesFlags) *cobra.Command {
 		Short:   "keep at least a gap between two requests to a host",
 		Long:    "The longer of the profile's gap, the site's own wishes and this one counts.",
 		Example: "  crawlgate sites slow example.com --gap 30s\n  crawlgate sites slow example.com --gap 5m --subdomains --reason \"asked by mail\"",
-		Args:    cobra.ExactArgs(1),
+		Args:    oneArg("HOST"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			e, err := w.entry(args[0])
 			if err != nil {
@@ -143,7 +143,7 @@ after many refusals, and pages that answered 410 (on_410: final) are asked for
 again. Its pace stays. Without an entry it does the latter only.
 Exit status 1 when an entry of a host above, with --subdomains, still holds.`,
 		Example: "  crawlgate sites resume example.com\n  crawlgate sites resume example.com --json",
-		Args:    cobra.ExactArgs(1),
+		Args:    oneArg("HOST"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			host, err := allowlist.LedgerHost(args[0])
 			if err != nil {
@@ -190,7 +190,7 @@ func newSitesListCmd(a *app, f *sitesFlags) *cobra.Command {
 		Use:     "list [HOST]",
 		Short:   "print the ledger, or what of it holds for a host",
 		Example: "  crawlgate sites list\n  crawlgate sites list www.example.com --json",
-		Args:    cobra.MaximumNArgs(1),
+		Args:    atMostOneArg("HOST"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			host := ""
 			if len(args) > 0 {

@@ -69,7 +69,7 @@ func TestSitesCommands(t *testing.T) {
 			{[]string{"resume", "example.com"}, "example.com resumed (was: example.com and the hosts below it: stopped)\n", "", 0},
 			{[]string{"resume", "example.com", "--json"}, `{"host":"example.com","removed":null,"still_held":false}` + "\n", "", 0},
 
-			{[]string{"stop"}, "", "accepts 1 arg(s), received 0", 2},
+			{[]string{"stop"}, "", "stop: HOST is missing; usage: sites stop HOST [flags]", 2},
 			{[]string{"stop", "https://example.com/"}, "", `"https://example.com/" is not a host: write the bare name, such as example.com`, 2},
 			{[]string{"stop", "*.example.com"}, "", `"*.example.com": write the name and use --subdomains for the hosts below it`, 2},
 			{[]string{"stop", "example.com:8080"}, "", `"example.com:8080": an entry holds for every port, write example.com`, 2},

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -13,7 +15,7 @@ func withSuggestions(root *cobra.Command) {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		name, ok := strings.CutPrefix(err.Error(), "unknown flag: --")
 		if !ok {
-			return err
+			return plainFlagError(err)
 		}
 		var names []string
 		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
@@ -23,6 +25,25 @@ func withSuggestions(root *cobra.Command) {
 		return err
 	})
 	groupArgs(root)
+}
+
+// notNumbers are the words of strconv for what is no number, or not one of the size that a flag takes.
+var notNumbers = regexp.MustCompile(`strconv\.(\w+): parsing ".*": (?:invalid syntax|(value out of range))$`)
+
+// plainFlagError says what a flag's value should have been, without the words of the function that read it.
+func plainFlagError(err error) error {
+	text := err.Error()
+	m := notNumbers.FindStringSubmatchIndex(text)
+	if m == nil {
+		return err
+	}
+	want := "not a number"
+	if text[m[2]:m[3]] == "ParseBool" {
+		want = "not true or false"
+	} else if m[4] >= 0 {
+		want = "too large"
+	}
+	return errors.New(text[:m[0]] + want)
 }
 
 // groupArgs judges what stands behind a command that only holds others.
@@ -40,11 +61,14 @@ func groupArgs(cmd *cobra.Command) {
 				names = append(names, c.Name())
 			}
 		}
-		hint := ""
+		hint := fmt.Sprintf(" (%s --help lists them)", cmd.CommandPath())
 		if n := nearest(args[0], names); n != "" {
 			hint = "; did you mean " + n + "?"
 		}
 		return fmt.Errorf("unknown command %q for %q%s", args[0], cmd.CommandPath(), hint)
+	}
+	if !cmd.Runnable() { // cobra would show its help for any argument
+		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	}
 	for _, c := range cmd.Commands() {
 		groupArgs(c)

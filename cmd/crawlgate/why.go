@@ -85,7 +85,7 @@ func newWhyCmd(a *app) *cobra.Command {
 		Long: `Reads the ledger and the audit log and prints the last decisions about each URL, newest first: answered, refused with the
 rule, gone, moved, removed, backed off, or never asked. Sends nothing. (What would happen now: crawlgate check.)`,
 		Example: "  crawlgate why https://example.com/private/a.html\n  crawlgate why --json --limit 1 https://example.com/a https://example.com/b",
-		Args:    cobra.MinimumNArgs(1),
+		Args:    someArgs("URL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if limit < 1 {
 				return usage("--limit %d: at least 1", limit)

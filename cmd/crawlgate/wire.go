@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -357,7 +358,7 @@ func (i *instance) tryReload() error {
 	}
 	old := i.cfg.Load()
 	if keys := configs.RestartOnly(old, cfg); len(keys) > 0 {
-		return fmt.Errorf("%v changed, which needs a restart", keys)
+		return fmt.Errorf("%s changed, which needs a restart", strings.Join(keys, ", "))
 	}
 	// Everything that can fail is made first; then all of it is swapped.
 	rules, err := compileRules(cfg)
