@@ -91,7 +91,7 @@ func TestRedisLedger(t *testing.T) {
 	// Redis takes no writing, as a server that has just lost its place: what is known holds, and a wish that cannot be kept
 	// is an error.
 	direct := redisAt(t, addr)
-	if err := direct.SlaveOf(t.Context(), "127.0.0.1", "1").Err(); err != nil {
+	if err := direct.ReplicaOf(t.Context(), "127.0.0.1", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := a.ledger.Stop(Entry{Host: "z.example"}); err == nil {
@@ -100,7 +100,7 @@ func TestRedisLedger(t *testing.T) {
 	if _, ok := a.ledger.Get("y.example"); !ok {
 		t.Error("forgotten")
 	}
-	if err := direct.SlaveOf(t.Context(), "NO", "ONE").Err(); err != nil {
+	if err := direct.ReplicaOf(t.Context(), "NO", "ONE").Err(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := a.ledger.Stop(Entry{Host: "z.example"}); err != nil {

@@ -10,6 +10,28 @@ import (
 
 var fuzzNow = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
+func TestRetryAfterOfAnAnswer(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	const date, late = "Thu, 01 Jan 2026 00:10:00 GMT", "Thu, 01 Jan 2026 00:10:20 GMT"
+	for _, c := range []struct {
+		lines []string
+		value string
+		wait  time.Duration
+	}{
+		{nil, "", 0},
+		{[]string{"soon", "+30", ""}, "", 0},
+		{[]string{"0"}, "0", 0},
+		{[]string{"5", "30", "7"}, "30", 30 * time.Second},
+		{[]string{"soon", late, "19"}, late, 20 * time.Second},
+		{[]string{"5", "99999999999999999999"}, "99999999999999999999", maxWait},
+	} {
+		h := http.Header{"Date": {date}, "Retry-After": c.lines}
+		if value, wait := RetryAfter(h, now); value != c.value || wait != c.wait {
+			t.Errorf("%q: %q, %v", c.lines, value, wait)
+		}
+	}
+}
+
 func TestRetryAfter(t *testing.T) {
 	const day = 24 * time.Hour
 	for _, tc := range []struct {

@@ -6,6 +6,21 @@ import (
 	"time"
 )
 
+// RetryAfter reads the Retry-After of an answer, as the turns do; of several the longest counts. value is the one that
+// does, to be told in an Outcome, and wait what it asks for: zero where there is none that can be read.
+func RetryAfter(h http.Header, now time.Time) (value string, wait time.Duration) {
+	date := ""
+	if d := h["Date"]; len(d) > 0 {
+		date = d[0]
+	}
+	for _, v := range h["Retry-After"] {
+		if d, ok := retryAfter(v, date, now, maxWait); ok && (value == "" || d > wait) {
+			value, wait = v, d
+		}
+	}
+	return value, wait
+}
+
 // retryAfter reads a Retry-After value (RFC 9110 section 10.2.3). Seconds that do not fit count as limit, not as
 // invalid; a date is taken against the answer's own Date when that is readable, else against now. What is neither is
 // as if absent. The result is between 0 and limit.

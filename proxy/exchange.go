@@ -51,7 +51,8 @@ type exchange struct {
 	leavesNoGap bool     // a robots.txt fetch after which nothing is owed
 	wire        *wireLog // what the transport saw
 	outcome     pacing.Outcome
-	page        *openPage // the page turn this exchange opened
+	asked       time.Duration // the site's Retry-After
+	page        *openPage     // the page turn this exchange opened
 	sentUA      string
 	stored      revalidation
 	jobLimit    int  // max-pages of the request

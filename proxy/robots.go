@@ -124,7 +124,7 @@ func (x *exchange) fetchRobots(ctx context.Context, r policy.FetchRequest) (_ *p
 	}
 	x.ev.Status, x.ev.Robots.Status = resp.StatusCode, resp.StatusCode
 	x.ev.ContentType = resp.Header.Get("Content-Type")
-	x.ev.RetryAfterS = retryAfterSeconds(resp.Header)
+	x.ev.RetryAfterS = int64(x.asked / time.Second)
 	if loc := resp.Header.Get("Location"); loc != "" {
 		x.ev.SetLocation(loc)
 		x.ev.Permanent = resp.StatusCode == 301 || resp.StatusCode == 308

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"net/textproto"
 	"net/url"
 	"strconv"
 	"strings"
 	"time"
 
+	"crawlgate/pacing"
 	"crawlgate/policy"
 	"crawlgate/sign"
 )
@@ -160,7 +160,9 @@ func (x *exchange) send(out *http.Request) (*http.Response, *refusal) {
 	}
 	x.outcome.Sent = true
 	x.outcome.Status = resp.StatusCode
-	x.outcome.RetryAfter = resp.Header.Get("Retry-After")
+	if resp.Header["Retry-After"] != nil {
+		x.outcome.RetryAfter, x.asked = pacing.RetryAfter(resp.Header, time.Now())
+	}
 	x.outcome.Date = resp.Header.Get("Date")
 	return resp, nil
 }
@@ -264,7 +266,7 @@ func (x *exchange) observe(resp *http.Response) {
 	ev.ContentType = h.Get("Content-Type")
 	ev.RobotsTag = strings.Join(h["X-Robots-Tag"], ", ")
 	ev.Indexing = policy.IndexingDirectives(h, x.profile.Agent.Token)
-	ev.RetryAfterS = retryAfterSeconds(h)
+	ev.RetryAfterS = int64(x.asked / time.Second)
 	ev.AcceptSignature = h.Get("Accept-Signature") != ""
 	ev.RateLimit = strings.Join(append(h["Ratelimit"], h["Ratelimit-Policy"]...), ", ")
 	ev.Signals = x.g.policy.ObserveResponse(x.query(), resp.StatusCode, h)
@@ -311,25 +313,6 @@ func (x *exchange) endTurn() {
 	x.turnOver = true
 	x.g.pace.ended(x)
 	x.turn.Done(x.outcome)
-}
-
-// retryAfterSeconds reads Retry-After; a date counts from the answer's own Date, as it does for the turns.
-func retryAfterSeconds(h http.Header) int64 {
-	v := textproto.TrimString(h.Get("Retry-After"))
-	if v == "" {
-		return 0
-	}
-	if n, err := strconv.ParseInt(v, 10, 64); err == nil {
-		return max(0, n)
-	}
-	if t, err := http.ParseTime(v); err == nil {
-		from := time.Now()
-		if d, err := http.ParseTime(textproto.TrimString(h.Get("Date"))); err == nil {
-			from = d
-		}
-		return max(0, int64(t.Sub(from)/time.Second))
-	}
-	return 0
 }
 
 func cloneURL(u *url.URL) *url.URL {
