@@ -329,3 +329,20 @@ func TestHTTPMoreThanTheAnswer(t *testing.T) {
 		}
 	}
 }
+
+// An expectation that nobody knows is told so over HTTP/2 as over HTTP/1.1 (RFC 9110 10.1.1), and does not reach the site.
+func TestHTTPUnknownExpectationOverHTTP2(t *testing.T) {
+	r := newRig(t)
+	o := r.origin("expect.test", true, "", hello)
+	r.start(rigOptions{rules: ignoring})
+	resp, b := r.get(r.client(true), o.url("https", "/"), "Expect", "magic")
+	if p := problemOf(t, resp, b, http.StatusExpectationFailed, BadRequest); p.Class != "request_expect" {
+		t.Errorf("class %q", p.Class)
+	}
+	if n := len(o.requests()); n > 0 {
+		t.Errorf("%d requests reached the site", n)
+	}
+	if resp, b := r.get(r.client(true), o.url("https", "/"), "Expect", "100-Continue"); resp.StatusCode != http.StatusOK {
+		t.Errorf("%d %s", resp.StatusCode, b)
+	}
+}

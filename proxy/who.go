@@ -67,6 +67,9 @@ func (x *exchange) wellFormed() *refusal {
 	if x.in.ProtoMajor == 2 && !oneLength(x.in.Header["Content-Length"], x.in.ContentLength) {
 		return &refusal{code: BadRequest, class: "request_framing", detail: "Content-Length is not a single number that the body keeps to. Send the body's length, or none."}
 	}
+	if e := x.in.Header.Get("Expect"); e != "" && !strings.EqualFold(e, "100-continue") { // over HTTP/2; else the servers say so
+		return &refusal{code: BadRequest, status: http.StatusExpectationFailed, class: "request_expect", detail: malformedDetails["request_expect"]}
+	}
 	n, size := 0, 0
 	for k, v := range x.in.Header {
 		n += len(v)
