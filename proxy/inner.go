@@ -71,7 +71,11 @@ func (l *answerListener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	a := &answerConn{Conn: c, gate: l.gate, via: l.via}
-	a.stall.Store(int64(l.gate.rules().Server.StallTimeout))
+	stall := l.gate.rules().Server.StallTimeout
+	a.stall.Store(int64(stall))
+	if stall > 0 {
+		unacknowledged(c, max(stall, 2*time.Second)) // no less: a packet may be lost
+	}
 	return a, nil
 }
 
@@ -148,7 +152,28 @@ func (c *answerConn) Write(p []byte) (int, error) {
 	} else if d > 0 {
 		_ = c.Conn.SetWriteDeadline(time.Now().Add(time.Duration(d)))
 	}
-	return c.Conn.Write(p)
+	n, err := c.Conn.Write(p)
+	if err != nil && timedOut(err) {
+		c.forget()
+	}
+	return n, err
+}
+
+// forget makes the coming close a reset. After a usual one the system would go on for minutes to offer megabytes to a
+// fetcher that does not read.
+func (c *answerConn) forget() {
+	if t := tcpUnder(c.Conn); t != nil {
+		_ = t.SetLinger(0)
+	}
+}
+
+// tcpUnder finds the TCP connection of an accepted one, which a listener with TLS has wrapped.
+func tcpUnder(c net.Conn) *net.TCPConn {
+	if t, ok := c.(*tls.Conn); ok {
+		c = t.NetConn()
+	}
+	t, _ := c.(*net.TCPConn)
+	return t
 }
 
 // writesNothing, as the time a write may take, keeps even a close_notify in.
@@ -169,9 +194,7 @@ func resetOnClose(c net.Conn) {
 		return
 	}
 	a.stall.Store(writesNothing)
-	if l, ok := a.Conn.(interface{ SetLinger(int) error }); ok {
-		_ = l.SetLinger(0)
-	}
+	a.forget()
 }
 
 // outermost finds the connection that the proxy's listener accepted under c.

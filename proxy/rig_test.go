@@ -12,6 +12,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"io"
+	"log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -39,6 +40,7 @@ func TestMain(m *testing.M) {
 		idleFetchers(spec) // a benchmark's fetchers, in a process of their own
 		return
 	}
+	log.SetOutput(io.Discard) // where the transport tells of sites that send more than was asked for
 	goleak.VerifyTestMain(m,
 		goleak.IgnoreTopFunction("github.com/dgraph-io/ristretto/v2.(*defaultPolicy[...]).processItems"),
 		goleak.IgnoreTopFunction("github.com/dgraph-io/ristretto/v2.(*Cache[...]).processItems"),

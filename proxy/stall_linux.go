@@ -1,0 +1,26 @@
+package proxy
+
+import (
+	"net"
+	"syscall"
+	"time"
+)
+
+const tcpUserTimeout = 0x12 // TCP_USER_TIMEOUT of tcp(7)
+
+// unacknowledged bounds how long the system keeps what a fetcher does not take, also after we have closed the connection:
+// an answer that fits into its buffers is written without waiting, and megabytes would stay there for minutes. What it costs
+// a fetcher that reads again later is what server.stall_timeout costs it anyway.
+func unacknowledged(c net.Conn, d time.Duration) {
+	t := tcpUnder(c)
+	if t == nil {
+		return
+	}
+	raw, err := t.SyscallConn()
+	if err != nil {
+		return // closed already
+	}
+	_ = raw.Control(func(fd uintptr) {
+		_ = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, tcpUserTimeout, int(d.Milliseconds()))
+	})
+}
