@@ -4,30 +4,31 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/http"
 	"net/url"
 	"slices"
 	"sync"
 	"sync/atomic"
 )
 
-// conns bounds the connections to one site (limits.connections). It counts real connections, idle ones too, where they
-// are dialled. http.Transport's own MaxConnsPerHost will not do: it panics or hangs with HTTP/2 (golang/go#34941), counts
-// a WebSocket like a page, and forgets its count whenever the transport is replaced. A dial that finds the site full
-// waits for a seat, or until somebody else's connection has served its request, whichever comes first.
+// conns are the connections to all sites: it gives each request one, and bounds how many a site sees at once
+// (limits.connections). It counts real connections, idle ones too. Who finds a site full waits for a seat, for somebody
+// else's connection that has served its request, or for a stream, whichever comes first.
 //
 // Connections that stay (WebSockets, event streams over HTTP/1.1) have as many seats again, of their own, and take none
 // from pages and files.
 //
 // Over HTTP/2 one connection carries everything. While the first one to an https site is made the others wait to see
 // what it speaks; another is made only once the site's own limit on streams is used up, and again within the bound.
-// Waiting in that one connection instead (StrictMaxConcurrentRequests) can stall for good (golang/go#70809).
 type conns struct {
-	waiting atomic.Int64 // dials, at all sites
+	waiting atomic.Int64 // requests, at all sites
 	mu      sync.Mutex
 	sites   map[site]*seats
+	resting resting
+	age     int // grows when connections made before are not to be used any more
 }
 
-// site is what a connection is for. http.Transport keeps the same things apart.
+// site is what a connection is for.
 type site struct {
 	scheme, addr string
 	stays        bool
@@ -46,73 +47,99 @@ func siteOf(u *url.URL, stays bool) site {
 	return site{u.Scheme, net.JoinHostPort(u.Hostname(), port), stays}
 }
 
-// seats are those of one site.
+// carrier is a connection that carries one request of ours.
+type carrier interface {
+	roundTrip(r *http.Request, w *wireLog) (*http.Response, error)
+}
+
+// seats are those of one site, and who sits there.
 type seats struct {
 	taken int
 	first *seat // of the first connection, while it isn't known what it speaks
 	tried bool  // a first connection came to nothing: the next are made side by side
 	queue []*waiter
+	idle  []*siteConn // the last one used is the last
+	multi []*multiConn
 }
 
-// seat is the place of one connection.
+// seat is the place of one connection. With no bound it is none that is counted.
 type seat struct {
 	c    *conns
 	of   site
 	free bool
 }
 
-// waiter is a dial that waits.
+// waiter is a request that waits.
 type waiter struct {
 	limit int
-	again bool       // can be sent back to look for a stream
-	seat  chan *seat // gets one value: its seat, or nil to look again
+	got   chan find // gets one value
 }
 
-var (
-	errNotWanted = errors.New("the request needs no new connection any more")
-	errLookAgain = errors.New("a stream to the site may be free")
-	errSiteFull  = errors.New("every connection to the site is taken")
-)
+// find is what a request has found: a connection, or a seat to make one, or neither, which means to look again.
+type find struct {
+	seat *seat
+	by   carrier
+}
+
+var errSiteFull = errors.New("every connection to the site is taken")
 
 func newConns() *conns { return &conns{sites: map[site]*seats{}} }
 
-// take gives the dial of a request a seat. It waits as long as the request wants a connection.
-func (c *conns) take(w *wireLog) (*seat, error) {
-	c.mu.Lock()
-	s := c.at(w.to)
-	if st := c.grant(s, w.to, w.limit); st != nil {
+// take finds a connection for a request, or a seat to make one. It waits until ctx ends.
+func (c *conns) take(ctx context.Context, to site, limit int) (find, error) {
+	for {
+		c.mu.Lock()
+		f := c.look(to, limit)
+		if f != (find{}) {
+			c.mu.Unlock()
+			return f, nil
+		}
+		s := c.at(to)
+		wt := &waiter{limit: limit, got: make(chan find, 1)}
+		s.queue = append(s.queue, wt)
+		c.waiting.Add(1)
 		c.mu.Unlock()
-		return st, nil
+		select {
+		case f = <-wt.got:
+		case <-ctx.Done():
+			full := c.leave(to, wt)
+			if err := context.Cause(ctx); !full || !errors.Is(err, errHeadTimeout) {
+				return find{}, err
+			}
+			return find{}, errSiteFull
+		}
+		if f != (find{}) {
+			return f, nil
+		}
 	}
-	wt := &waiter{limit: w.limit, again: w.bare, seat: make(chan *seat, 1)}
-	s.queue = append(s.queue, wt)
-	c.waiting.Add(1)
-	c.mu.Unlock()
-
-	var st *seat
-	select {
-	case st = <-wt.seat:
-	case <-w.served():
-		st = c.leave(w.to, wt)
-	case <-w.gone:
-		st = c.leave(w.to, wt)
-	}
-	switch {
-	case st == nil:
-		return nil, errLookAgain
-	case st.c == nil:
-		return nil, errNotWanted
-	}
-	return st, nil
 }
 
-// notASeat is what a dial gets that left the queue.
-var notASeat = &seat{}
+// look finds what is there now. The caller holds c.mu.
+func (c *conns) look(to site, limit int) find {
+	s := c.at(to)
+	for n := len(s.idle); n > 0; n = len(s.idle) {
+		ic := s.idle[n-1]
+		s.idle = slices.Delete(s.idle, n-1, n)
+		c.resting.remove(ic)
+		return find{by: ic}
+	}
+	for _, m := range s.multi {
+		if m.cc.Reserve() == nil {
+			c.resting.used(m)
+			return find{by: m}
+		}
+	}
+	if st := c.grant(s, to, limit); st != nil {
+		return find{seat: st}
+	}
+	return find{}
+}
 
-// leave takes a dial out of the queue; a seat that it was just given goes to the next.
-func (c *conns) leave(to site, wt *waiter) *seat {
+// leave takes a request out of the queue, and reports whether the site is full; what it was just given goes to the next.
+func (c *conns) leave(to site, wt *waiter) (full bool) {
 	c.mu.Lock()
 	s := c.at(to)
+	full = s.taken >= wt.limit
 	i := slices.Index(s.queue, wt)
 	if i >= 0 {
 		s.queue = slices.Delete(s.queue, i, i+1)
@@ -120,12 +147,16 @@ func (c *conns) leave(to site, wt *waiter) *seat {
 	}
 	c.tidy(to, s)
 	c.mu.Unlock()
-	if i < 0 {
-		if st := <-wt.seat; st != nil {
-			st.leave()
-		}
+	if i >= 0 {
+		return full
 	}
-	return notASeat
+	switch f := <-wt.got; {
+	case f.seat != nil:
+		f.seat.leave()
+	case f.by != nil:
+		c.rest(f.by.(*siteConn))
+	}
+	return false
 }
 
 // at returns a site's seats. The caller holds c.mu.
@@ -140,18 +171,18 @@ func (c *conns) at(to site) *seats {
 
 // tidy forgets a site that nobody uses. The caller holds c.mu.
 func (c *conns) tidy(to site, s *seats) {
-	if s.taken == 0 && len(s.queue) == 0 {
+	if s.taken == 0 && len(s.queue) == 0 && len(s.idle) == 0 && len(s.multi) == 0 {
 		delete(c.sites, to)
 	}
 }
 
-// grant gives a seat if one is free. The caller holds c.mu.
+// grant gives a seat if one is free; limit 0 is no bound. The caller holds c.mu.
 func (c *conns) grant(s *seats, to site, limit int) *seat {
-	if s.first != nil || s.taken >= limit {
+	if limit > 0 && (s.first != nil || s.taken >= limit) {
 		return nil
 	}
 	st := &seat{c: c, of: to}
-	if s.taken == 0 && to.scheme == "https" && !to.stays && !s.tried {
+	if limit > 0 && s.taken == 0 && to.scheme == "https" && !to.stays && !s.tried {
 		s.first = st
 	}
 	s.taken++
@@ -162,55 +193,132 @@ func (c *conns) grant(s *seats, to site, limit int) *seat {
 func (c *conns) admit(to site, s *seats) {
 	s.queue = slices.DeleteFunc(s.queue, func(wt *waiter) bool {
 		st := c.grant(s, to, wt.limit)
-		if st == nil {
-			return false
+		if st != nil {
+			c.give(wt, find{seat: st})
 		}
-		c.waiting.Add(-1)
-		wt.seat <- st
-		return true
+		return st != nil
 	})
 }
 
-// lookAgain sends back those who wait at a site where a stream just ended.
+func (c *conns) give(wt *waiter, f find) {
+	c.waiting.Add(-1)
+	wt.got <- f
+}
+
+// lookAgain sends those who wait at a site back to look: a stream just ended, or an HTTP/2 connection came. The caller
+// holds c.mu.
 func (c *conns) lookAgain(to site) {
-	if c.waiting.Load() == 0 {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	s := c.sites[to]
 	if s == nil {
 		return
 	}
-	s.queue = slices.DeleteFunc(s.queue, func(wt *waiter) bool {
-		if wt.again {
-			c.waiting.Add(-1)
-			wt.seat <- nil
-		}
-		return wt.again
-	})
+	for _, wt := range s.queue {
+		c.give(wt, find{})
+	}
+	clear(s.queue)
+	s.queue = s.queue[:0]
 	c.tidy(to, s)
 }
 
-// full tells whether a request could get no connection because others have them all.
-func (c *conns) full(to site, limit int) bool {
+// rest takes back a connection that has served its request: the next who waits gets it, or it is kept for a while.
+func (c *conns) rest(ic *siteConn) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	s := c.sites[to]
-	return s != nil && s.taken >= limit
-}
-
-// speaks notes what the seat's connection turned out to speak. Over HTTP/2 it serves those who wait; else they make
-// their own.
-func (st *seat) speaks(h2 bool) {
-	st.c.mu.Lock()
-	defer st.c.mu.Unlock()
-	s := st.c.sites[st.of]
-	if s == nil || s.first != st {
+	s := c.at(ic.seat.of)
+	if ic.age != c.age || ic.seat.free {
+		c.tidy(ic.seat.of, s)
+		c.mu.Unlock()
+		ic.close()
 		return
 	}
-	if s.first = nil; !h2 {
+	if len(s.queue) > 0 {
+		wt := s.queue[0]
+		s.queue = slices.Delete(s.queue, 0, 1)
+		c.give(wt, find{by: ic})
+		c.mu.Unlock()
+		return
+	}
+	s.idle = append(s.idle, ic)
+	old := c.resting.add(ic)
+	if old != nil {
+		c.forget(old)
+	}
+	c.mu.Unlock()
+	if old != nil {
+		old.close()
+	}
+}
+
+// forget takes a connection out of those that rest. The caller holds c.mu.
+func (c *conns) forget(ic *siteConn) {
+	s := c.at(ic.seat.of)
+	if i := slices.Index(s.idle, ic); i >= 0 {
+		s.idle = slices.Delete(s.idle, i, i+1)
+	}
+	c.resting.remove(ic)
+}
+
+// join adds an HTTP/2 connection, once the library has it (cc) and the site's settings are known (nil). It then serves those
+// who wait.
+func (c *conns) join(m *multiConn, cc *http.ClientConn) {
+	c.mu.Lock()
+	if cc != nil {
+		m.cc = cc
+	} else {
+		m.known = true
+	}
+	if m.cc == nil || !m.known {
+		c.mu.Unlock()
+		return
+	}
+	to := m.seat.of
+	s := c.at(to)
+	if s.first == m.seat {
+		s.first = nil
+	}
+	var old *multiConn
+	if m.age == c.age && !m.seat.free {
+		s.multi = append(s.multi, m)
+		old = c.resting.join(m)
+	} else {
+		m.retired.Store(true)
+	}
+	c.lookAgain(to)
+	c.mu.Unlock()
+	if old != nil {
+		old.close()
+	}
+}
+
+// singular notes that a new connection speaks HTTP/1.1: those who wait make their own.
+func (st *seat) singular() {
+	st.c.mu.Lock()
+	defer st.c.mu.Unlock()
+	s := st.c.at(st.of)
+	if s.first == st {
+		s.first = nil
 		st.c.admit(st.of, s)
+	}
+	st.c.tidy(st.of, s)
+}
+
+// renew has every connection that rests closed, and those in use when they have served their requests.
+func (c *conns) renew() {
+	c.mu.Lock()
+	c.age++
+	var single []*siteConn
+	var multi []*multiConn
+	for _, s := range c.sites {
+		single = append(single, s.idle...)
+		multi = append(multi, s.multi...)
+		s.idle, s.multi = nil, nil
+	}
+	c.resting.clear()
+	c.mu.Unlock()
+	for _, ic := range single {
+		ic.close()
+	}
+	for _, m := range multi {
+		m.retire()
 	}
 }
 
@@ -222,6 +330,13 @@ func (st *seat) leave() {
 		return
 	}
 	st.free = true
+	s := st.c.at(st.of)
+	s.multi = slices.DeleteFunc(s.multi, func(m *multiConn) bool {
+		if m.seat == st {
+			st.c.resting.part(m)
+		}
+		return m.seat == st
+	})
 	st.vacate()
 }
 
@@ -243,13 +358,13 @@ func (st *seat) stay(limit int) bool {
 	to := st.of
 	to.stays = true
 	s := st.c.at(to)
-	if st.free || st.of.stays || s.taken >= limit {
+	if st.free || st.of.stays || limit > 0 && s.taken >= limit {
 		st.c.tidy(to, s)
 		return st.free || st.of.stays
 	}
+	s.taken++
 	st.vacate()
 	st.of = to
-	s.taken++
 	return true
 }
 
@@ -260,42 +375,11 @@ func (st *seat) back() {
 	if st.free || !st.of.stays {
 		return
 	}
+	to := st.of
+	to.stays = false
+	st.c.at(to).taken++
 	st.vacate()
-	st.of.stays = false
-	st.c.at(st.of).taken++
-}
-
-type wireKey struct{}
-
-// dialSeated dials with a seat at the site.
-func (u *upstream) dialSeated(ctx context.Context, network, addr string) (net.Conn, error) {
-	w, _ := ctx.Value(wireKey{}).(*wireLog)
-	if w == nil || w.limit <= 0 {
-		c, err := u.dial(ctx, network, addr)
-		if err != nil {
-			return nil, err
-		}
-		return &originConn{Conn: c}, nil
-	}
-	st, err := u.conns.take(w)
-	if err != nil {
-		return nil, err
-	}
-	w.dialling.Store(st)
-	c, err := u.dial(ctx, network, addr)
-	if err != nil {
-		st.leave()
-		return nil, err
-	}
-	return &originConn{Conn: c, seat: st}, nil
-}
-
-// waited tells whether a request that never got a connection waited for others to give one up.
-func (u *upstream) waited(w *wireLog) bool {
-	w.mu.Lock()
-	has := w.has
-	w.mu.Unlock()
-	return !has && w.limit > 0 && w.dialling.Load() == nil && u.conns.full(w.to, w.limit)
+	st.of = to
 }
 
 // stays moves the connection that brought an event stream to those that stay; over HTTP/2 it holds none up. It reports
@@ -303,21 +387,24 @@ func (u *upstream) waited(w *wireLog) bool {
 func (w *wireLog) stays() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.h2 || w.seat == nil || w.seat.stay(w.limit)
+	return w.h2 != nil || w.seat == nil || w.seat.stay(w.limit)
 }
 
 // ended tells those who wait that an exchange has ended.
 func (u *upstream) ended(w *wireLog) {
 	w.mu.Lock()
-	h2, st := w.h2, w.seat
+	m := w.h2
 	w.mu.Unlock()
-	if w.gen != nil && w.gen.old.Load() {
-		w.gen.tr.CloseIdleConnections() // as when a connection over HTTP/1.1 falls idle
+	if m == nil {
+		return
 	}
-	switch {
-	case h2:
-		u.conns.lookAgain(w.to)
-	case st != nil && !w.to.stays:
-		st.back()
+	if m.retired.Load() {
+		m.retire()
 	}
+	if u.conns.waiting.Load() == 0 {
+		return
+	}
+	u.conns.mu.Lock()
+	defer u.conns.mu.Unlock()
+	u.conns.lookAgain(w.to)
 }

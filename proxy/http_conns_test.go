@@ -100,7 +100,7 @@ func (r *rig) seatsLeft() int {
 func (r *rig) noSeatsLeft(t *testing.T) {
 	t.Helper()
 	left := settled(0, func() int {
-		r.gate.upstream.cur.Load().tr.CloseIdleConnections()
+		r.gate.upstream.close()
 		return r.seatsLeft()
 	})
 	if left != 0 {

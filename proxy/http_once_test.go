@@ -251,7 +251,9 @@ func TestHTTPSilentHTTP2Connection(t *testing.T) {
 	r.start(rigOptions{rules: func(ru *Rules) { ignoring(ru); ru.Default.Limits.Timeout = 5 * time.Second }})
 	u := r.gate.upstream
 	u.ping = http.HTTP2Config{SendPingTimeout: 200 * time.Millisecond, PingTimeout: 200 * time.Millisecond}
-	u.replace(u.cur.Load())
+	if err := u.reload(r.gate.rules()); err != nil {
+		t.Fatal(err)
+	}
 	c := r.client(true)
 	for i, want := range []int{204, 502, 204} {
 		resp, _ := r.get(c, s.url("https", "/"))

@@ -286,7 +286,7 @@ var (
 	errReqTooLarge  = errors.New("the request's body is too large")
 )
 
-// transportRefusal classifies what http.Transport and crypto/tls return.
+// transportRefusal classifies what the connections to sites return, crypto/tls and HTTP/2 of the library among them.
 func transportRefusal(err error) *refusal {
 	var (
 		over    *pacing.Overrun
@@ -312,8 +312,12 @@ func transportRefusal(err error) *refusal {
 	case errors.Is(err, errSiteFull):
 		return &refusal{code: Overloaded, class: "host_connections", retryAfter: 5 * time.Second, err: err,
 			detail: "All connections that may be open to this host are taken (limits.connections). Wait as Retry-After says, or have the limit raised."}
-	case errors.Is(err, errSentOnce):
-		return &refusal{code: UpstreamFailed, class: "connection_lost", proxyError: "connection_terminated", err: err}
+	case errors.Is(err, errAnswerHeadSize):
+		return &refusal{code: UpstreamFailed, class: "response_head", proxyError: "http_response_header_section_size", err: err}
+	case errors.Is(err, errAnswerInvalid):
+		return &refusal{code: UpstreamFailed, class: "response_invalid", proxyError: "http_protocol_error", err: err}
+	case errors.Is(err, errBadField):
+		return &refusal{code: BadRequest, class: "request_malformed", err: err}
 	case errors.Is(err, errHeadTimeout):
 		return &refusal{code: UpstreamTimeout, class: "head_timeout", proxyError: "http_response_timeout", err: err}
 	case errors.As(err, &unknown), errors.As(err, &hostErr), errors.As(err, &invalid), errors.As(err, &verify):
@@ -331,12 +335,13 @@ func transportRefusal(err error) *refusal {
 		return &refusal{code: UpstreamTLS, class: "tls_failed", err: err}
 	case strings.Contains(text, "server response headers exceeded"), strings.Contains(text, "response header list larger"):
 		return &refusal{code: UpstreamFailed, class: "response_head", proxyError: "http_response_header_section_size", err: err}
+	case strings.Contains(text, "received from peer"): // the site's own word, of a stream that it refused
+		return &refusal{code: UpstreamFailed, class: "connection_lost", proxyError: "connection_terminated", err: err}
 	case strings.Contains(text, "malformed"), strings.Contains(text, "PROTOCOL_ERROR"), strings.Contains(text, "Content-Length"),
 		strings.Contains(text, "transfer encoding"), strings.Contains(text, "http2: failed reading"), strings.Contains(text, "http2: frame too large"):
 		return &refusal{code: UpstreamFailed, class: "response_invalid", proxyError: "http_protocol_error", err: err}
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET),
-		strings.Contains(text, "http2: client conn"), strings.Contains(text, "GOAWAY"), strings.Contains(text, "received from peer"),
-		strings.Contains(text, "server closed idle connection"), strings.Contains(text, "readLoopPeekFailLocked"):
+		strings.Contains(text, "http2: client conn"), strings.Contains(text, "GOAWAY"):
 		return &refusal{code: UpstreamFailed, class: "connection_lost", proxyError: "connection_terminated", err: err}
 	}
 	return &refusal{code: UpstreamFailed, class: "failed", err: err}

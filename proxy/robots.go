@@ -116,8 +116,7 @@ func (x *exchange) fetchRobots(ctx context.Context, r policy.FetchRequest) (_ *p
 	x.wire = &wireLog{}
 	rctx, cancel := context.WithCancelCause(ctx)
 	x.cancel = cancel
-	out := (&http.Request{Method: http.MethodGet, URL: cloneURL(u), Host: u.Host, Header: h, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}).
-		WithContext(x.wire.on(rctx, nil))
+	out := (&http.Request{Method: http.MethodGet, URL: cloneURL(u), Host: u.Host, Header: h, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}).WithContext(rctx)
 	resp, no := x.send(out)
 	if no != nil {
 		return nil, no

@@ -158,15 +158,6 @@ func cutWildcard(p string) (string, bool) {
 	return p, false
 }
 
-// idleConns is how many idle connections to one site are kept: all that may be open.
-func (r *Rules) idleConns() int {
-	n := idleConnsHost
-	for _, p := range r.Profiles {
-		n = max(n, p.connections())
-	}
-	return n
-}
-
 // connections bounds the profile's connections to one site: as many as pages that may be under way, at least.
 func (p *Profile) connections() int {
 	if p.Limits.Connections == 0 {

@@ -15,8 +15,6 @@ import (
 	"crawlgate/sign"
 )
 
-var errEOF = io.EOF
-
 // dress is step 6 but for the signature: it makes the request that leaves. Fields of the fetcher's connection, of other
 // proxies and of foreign identities go; the agent's user agent comes last.
 func (x *exchange) dress(ctx context.Context) (*http.Request, *refusal) {
@@ -46,7 +44,7 @@ func (x *exchange) dress(ctx context.Context) (*http.Request, *refusal) {
 	if err := x.g.audit.Ready(); err != nil {
 		return nil, &refusal{code: AuditUnavailable, retryAfter: 5 * time.Second, err: err}
 	}
-	x.wire = &wireLog{}
+	x.wire = &wireLog{hint: x.from.early}
 	rctx, cancel := context.WithCancelCause(ctx)
 	x.cancel = cancel
 	if x.turn != nil {
@@ -65,7 +63,7 @@ func (x *exchange) dress(ctx context.Context) (*http.Request, *refusal) {
 			out.Trailer = up.trailer
 		}
 	}
-	return out.WithContext(x.wire.on(rctx, x.from.early)), nil
+	return out.WithContext(rctx), nil
 }
 
 // sign signs the request or notes why it is not signed. A failure to sign refuses it: never unsigned instead.
@@ -124,7 +122,6 @@ func (x *exchange) send(out *http.Request) (*http.Response, *refusal) {
 		}
 	})
 	x.g.pace.begin(x)
-	x.wire.req, x.wire.stop, x.wire.gone = out, x.cancel, out.Context().Done()
 	x.wire.to, x.wire.limit, x.wire.bare = siteOf(out.URL, isWebSocket(out.Header)), x.profile.connections(), out.Body == nil
 	resp, err := x.g.upstream.roundTrip(out, x.wire)
 	x.wire.endHead()
@@ -134,14 +131,11 @@ func (x *exchange) send(out *http.Request) (*http.Response, *refusal) {
 		err = context.Cause(out.Context())
 	}
 	if err != nil {
-		if cause := context.Cause(out.Context()); cause != nil && (errors.Is(err, context.Canceled) || errors.Is(err, errNotWanted)) {
+		if cause := context.Cause(out.Context()); cause != nil && errors.Is(err, context.Canceled) {
 			err = cause
 		}
 		if up := x.wire.upload.Load(); up != nil {
 			err = up // a read of the body that failed cancels the request too, and is why
-		}
-		if errors.Is(err, errHeadTimeout) && x.g.upstream.waited(x.wire) {
-			err = errSiteFull
 		}
 		no := refusalFor(err)
 		x.outcome.Err = err
