@@ -242,11 +242,16 @@ func (d *h2Door) pseudoField(f hpack.HeaderField) {
 	default:
 		i = -1
 	}
-	if i < 0 || d.seen[i] || d.regular || d.trailer {
+	if i < 0 || d.seen[i] || d.regular {
 		d.mark(faultPseudo) // RFC 9113 8.3
 		return
 	}
-	d.seen[i], d.pseudo[i] = true, f.Value
+	d.seen[i] = true
+	if d.trailer { // or a request on a stream that came before: the server knows which, and resets it or ends the connection
+		d.fields = appendPseudo(d.fields, f.Name, f.Value)
+		return
+	}
+	d.pseudo[i] = f.Value
 }
 
 // trailerFrames are the frames of a trailer. One that is malformed is replaced by one for which the server resets the
