@@ -586,10 +586,11 @@ func (c *bytesConn) Read(p []byte) (int, error) {
 }
 func (c *bytesConn) SetReadDeadline(time.Time) error { return nil }
 
-// throughDoor tells what the server gets of what a fetcher sends.
+// throughDoor tells what the server gets of what a fetcher sends after its preface.
 func throughDoor(in []byte, most int) ([]byte, error) {
-	c := newH2Conn(&bytesConn{in: bytes.NewReader(in), most: most}, &tunnel{}, time.Second, doorLimit)
+	c := newH2Conn(&bytesConn{in: bytes.NewReader(append([]byte(h2Preface), in...)), most: most}, &tunnel{}, time.Second, doorLimit)
 	out, err := io.ReadAll(c)
+	out = bytes.TrimPrefix(out, []byte(h2Preface))
 	if c.door != nil && (len(c.give) > 0 || !c.block) {
 		return nil, errors.New("the door was left open")
 	}
@@ -695,7 +696,6 @@ func inOrder(fields []hpack.HeaderField) []hpack.HeaderField {
 func FuzzH2Door(f *testing.F) {
 	seed := func(write func(fr *framer)) {
 		var b bytes.Buffer
-		b.WriteString(http2.ClientPreface)
 		fr := &framer{Framer: http2.NewFramer(&b, nil), t: f}
 		fr.enc = hpack.NewEncoder(&fr.buf)
 		fr.AllowIllegalWrites = true
@@ -730,20 +730,12 @@ func FuzzH2Door(f *testing.F) {
 	})
 	f.Fuzz(func(t *testing.T, in []byte, most uint8) {
 		out, err := throughDoor(in, int(most))
-		if err != nil && !errors.Is(err, errNoPreface) {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if again, _ := throughDoor(in, 0); !bytes.Equal(again, out) {
 			t.Fatal("in pieces it is something else")
 		}
-		if !strings.HasPrefix(string(out), h2Preface) {
-			if len(out) > len(h2Preface) || err == nil && len(in) > len(h2Preface) {
-				t.Fatalf("no preface: %q", out)
-			}
-			return
-		}
-		want, wantOthers, wantErr := framesOf(in[len(h2Preface):])
-		got, others, gotErr := framesOf(out[len(h2Preface):])
+		want, wantOthers, wantErr := framesOf(in)
+		got, others, gotErr := framesOf(out)
 		if len(got) > len(want) && errors.Is(wantErr, io.EOF) { // else this reader of frames was stricter, and ended earlier
 			t.Fatalf("%d blocks of %d: %v %v", len(got), len(want), gotErr, wantErr)
 		}
@@ -827,6 +819,35 @@ func fine(t *testing.T, fields []hpack.HeaderField) {
 	}
 }
 
+// The mark and the stand-ins for pseudo fields find room beside fields that take all the limit.
+func TestH2MarkAtTheLimit(t *testing.T) {
+	for _, pseudo := range [][]string{
+		{":authority", "u@"}, {":path", "p", ":authority", "@"}, {":method", "CONNECT"}, {":method", "GET", ":scheme", "https", ":authority", "a", ":path", "/%%"},
+		{":method", "GET", ":scheme", "https", ":authority", "a", ":path", "/" + strings.Repeat("%", doorLimit/5)}, nil,
+	} {
+		for over := range 3 { // from one byte less than the limit to one more
+			var b bytes.Buffer
+			f := &framer{Framer: http2.NewFramer(&b, nil), t: t}
+			f.enc = hpack.NewEncoder(&f.buf)
+			size := 0
+			for i := 0; i < len(pseudo); i += 2 {
+				size += len(pseudo[i]) + len(pseudo[i+1]) + 32
+			}
+			f.whole(1, f.fields(append(slices.Clone(pseudo), "x", strings.Repeat("y", doorLimit-size-33-1+over))...))
+			out, err := throughDoor(b.Bytes(), 0)
+			must(t, err)
+			got, _, _ := framesOf(out)
+			if len(got) != 1 || got[0].fields == nil {
+				t.Fatalf("%.50q: %v", pseudo, got)
+			}
+			fine(t, got[0].fields)
+			if last := got[0].fields[len(got[0].fields)-1]; last.Name != doorField || over == 2 && len(pseudo) == 8 && last.Value != string(rune('a'+faultTooLarge)) {
+				t.Errorf("%.50q: %v", pseudo, last)
+			}
+		}
+	}
+}
+
 // The names are those of the static table.
 func TestH2StaticNames(t *testing.T) {
 	n := 0
@@ -845,12 +866,12 @@ func TestH2StaticNames(t *testing.T) {
 }
 
 // browserBlocks are heads as a browser sends them in a row, and their frames.
-func browserBlocks(n int) []byte {
+func browserBlocks(authority string, n int) []byte {
 	var b bytes.Buffer
 	f := &framer{Framer: http2.NewFramer(&b, nil)}
 	f.enc = hpack.NewEncoder(&f.buf)
 	for i := range n {
-		block := f.block("GET", "www.example.org", fmt.Sprintf("/article/%d?page=2", i), "sec-ch-ua-platform", `"Linux"`, "user-agent",
+		block := f.block("GET", authority, fmt.Sprintf("/article/%d?page=2", i), "sec-ch-ua-platform", `"Linux"`, "user-agent",
 			"Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/156.0.0.0 Safari/537.36", "sec-ch-ua", `"Chromium";v="156", "Not)A;Brand";v="8"`,
 			"sec-ch-ua-mobile", "?0", "accept", "image/avif,image/webp,image/apng,image/svg+xml,image/*,*/*;q=0.8", "sec-fetch-site", "same-origin", "sec-fetch-mode", "no-cors",
 			"sec-fetch-dest", "image", "referer", "https://www.example.org/article/", "accept-encoding", "gzip, deflate, br, zstd", "accept-language", "en-US,en;q=0.9")
@@ -862,7 +883,7 @@ func browserBlocks(n int) []byte {
 // BenchmarkH2Door is the translation of one block of 15 fields alone.
 func BenchmarkH2Door(b *testing.B) {
 	b.ReportAllocs()
-	in := browserBlocks(b.N)
+	in := browserBlocks("www.example.org", b.N)
 	src := &bytesConn{in: bytes.NewReader(append([]byte(h2Preface), in...))}
 	c := newH2Conn(src, &tunnel{}, time.Second, 256<<10)
 	buf := make([]byte, 16<<10)
