@@ -127,12 +127,14 @@ func BenchmarkPath(b *testing.B) {
 		secure, signed bool
 		bare           bool
 		refused        bool
+		h2             bool
 	}{
 		{name: "plain/goproxy", bare: true},
 		{name: "plain/gate"},
 		{name: "plain/refused", refused: true},
 		{name: "intercepted/goproxy", secure: true, bare: true},
 		{name: "intercepted/unsigned", secure: true},
+		{name: "intercepted/h2", secure: true, h2: true},
 		{name: "intercepted/signed", secure: true, signed: true},
 		{name: "intercepted/refused", secure: true, refused: true},
 	} {
@@ -152,7 +154,7 @@ func BenchmarkPath(b *testing.B) {
 			if c.bare {
 				addr, roots = bareProxy(b, r)
 			}
-			tr := &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: addr}), TLSClientConfig: &tls.Config{RootCAs: roots}, DisableCompression: true, MaxIdleConnsPerHost: 16}
+			tr := &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: addr}), TLSClientConfig: &tls.Config{RootCAs: roots}, DisableCompression: true, MaxIdleConnsPerHost: 16, ForceAttemptHTTP2: c.h2}
 			defer tr.CloseIdleConnections()
 			path, want := "/page", 200
 			if c.refused {

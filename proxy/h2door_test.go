@@ -256,6 +256,65 @@ func TestH2MalformedHeads(t *testing.T) {
 	}
 }
 
+// Whatever fields a request has, it is answered by us or by the site: never by a reset, and never without a request id.
+func TestH2RandomHeads(t *testing.T) {
+	r := newRig(t)
+	r.quiet = true
+	o := r.origin("random.test", true, "", hello)
+	r.start(rigOptions{rules: ignoring})
+	f := r.framer(o)
+	_ = f.conn.SetDeadline(time.Now().Add(2 * time.Minute))
+	must(t, f.WriteWindowUpdate(0, 1<<30))
+	rnd := rand.New(rand.NewPCG(3, 4))
+	pick := func(from ...string) string { return from[rnd.IntN(len(from))] }
+	pseudo := func() (string, string) {
+		return pick(":method", ":scheme", ":authority", ":path", ":path", ":status", ":protocol", ":"),
+			pick("GET", "POST", "HEAD", "CONNECT", "", "https", "http", o.hostport(), "evil.test", "u@evil.test", "/", "/%", "*", "p", "/ a", "/?%", "\x00", "[", "websocket")
+	}
+	field := func() (string, string) {
+		return pick("a", "b", "X", "connection", "te", "host", "content-length", "cookie", "trailer", "expect", "transfer-encoding", "upgrade", "", "crawlgate-door", "content_length", "via"),
+			pick("", "x", "y", "trailers", "5", "0", "-1", "100-continue", "417", "a\r\nb", "X-Foo, Connection", "b/x", "\xff", o.hostport(), " ", "chunked")
+	}
+	n := 3000
+	if testing.Short() {
+		n = 300
+	}
+	marked := 0
+	for i := range n {
+		fields := []string{":method", "GET", ":scheme", "https", ":authority", o.hostport(), ":path", "/"}
+		for j := 0; j < len(fields); j += 2 {
+			switch rnd.IntN(12) {
+			case 0:
+				_, fields[j+1] = pseudo()
+			case 1:
+				fields[j], _ = pseudo()
+			case 2:
+				fields[j], fields[j+1] = field()
+			}
+		}
+		for range rnd.IntN(4) {
+			k, v := field()
+			fields = append(fields, k, v)
+		}
+		if rnd.IntN(8) == 0 {
+			k, v := pseudo()
+			fields = append(fields, k, v)
+		}
+		id := uint32(2*i + 1)
+		f.whole(id, f.fields(fields...))
+		resp, b := f.answered(id)
+		if resp.Header.Get("Crawlgate-Request-Id") == "" {
+			t.Fatalf("%q: %d %v %s", fields, resp.StatusCode, resp.Header, b)
+		}
+		if resp.StatusCode == 400 {
+			marked++
+		}
+	}
+	if marked < n/4 || marked > n-n/8 {
+		t.Errorf("%d of %d were malformed", marked, n)
+	}
+}
+
 // What looks near to these is served, or answered as over HTTP/1.1.
 func TestH2UnusualHeads(t *testing.T) {
 	r := newRig(t)
