@@ -112,7 +112,7 @@ func New(p Parts, r *Rules) (*Gate, error) {
 	g.inner2Srv = g.newServer(http.HandlerFunc(g.serveInner))
 	g.inner2Srv.Protocols = new(http.Protocols)
 	g.inner2Srv.Protocols.SetUnencryptedHTTP2(true)
-	g.inner2Srv.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 100}
+	g.inner2Srv.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 100, MaxReadFrameSize: h2MaxFrame, MaxDecoderHeaderTableSize: h2TableSize}
 	// A head past the limit gets our own answer (wellFormed; past four times as much, by h2Door).
 	if g.inner2Srv.MaxHeaderBytes *= 4; g.inner2Srv.MaxHeaderBytes <= 0 {
 		g.inner2Srv.MaxHeaderBytes = http.DefaultMaxHeaderBytes

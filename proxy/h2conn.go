@@ -56,12 +56,11 @@ const (
 
 const (
 	h2FrameHead = 9
-	h2MaxFrame  = 1 << 20     // as the standard server announces it
 	h2HeadPad   = 1 + 5 + 255 // what a HEADERS frame has beside its fields
-	// h2Continuations bounds the CONTINUATION frames of a block, which may be empty and cost no size. A block of the
-	// default limit has 16 of the least size that a frame can be limited to.
+	h2MaxFrame  = 1 << 20     // SETTINGS_MAX_FRAME_SIZE of the server
+	h2TableSize = 4096        // SETTINGS_HEADER_TABLE_SIZE of the server
+	// h2Continuations bounds the CONTINUATION frames of a block, beyond those that its size can need: they may be empty.
 	h2Continuations = 64
-	h2TableSize     = 4096 // SETTINGS_HEADER_TABLE_SIZE, as the standard server announces it
 )
 
 // newH2Conn: a header block may take limit, and have max bytes.
@@ -166,7 +165,7 @@ func (c *h2Conn) frameBegins() {
 }
 
 func (c *h2Conn) fragmentBegins(length int) {
-	if len(c.door.block)+length > c.max+h2HeadPad || c.continued > h2Continuations {
+	if len(c.door.block)+length > c.max+h2HeadPad || c.continued > h2Continuations+c.max/h2Frame {
 		// Not even to be decoded, without which the connection cannot go on.
 		c.fail(protocolError)
 		return
