@@ -21,6 +21,7 @@ import (
 	"testing"
 
 	"github.com/elazarl/goproxy"
+	"golang.org/x/net/http2"
 
 	"crawlgate/pacing"
 	"crawlgate/sign"
@@ -126,12 +127,14 @@ func BenchmarkPath(b *testing.B) {
 		secure, signed bool
 		bare           bool
 		refused        bool
+		h2             bool
 	}{
 		{name: "plain/goproxy", bare: true},
 		{name: "plain/gate"},
 		{name: "plain/refused", refused: true},
 		{name: "intercepted/goproxy", secure: true, bare: true},
 		{name: "intercepted/unsigned", secure: true},
+		{name: "intercepted/h2", secure: true, h2: true},
 		{name: "intercepted/signed", secure: true, signed: true},
 		{name: "intercepted/refused", secure: true, refused: true},
 	} {
@@ -151,7 +154,7 @@ func BenchmarkPath(b *testing.B) {
 			if c.bare {
 				addr, roots = bareProxy(b, r)
 			}
-			tr := &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: addr}), TLSClientConfig: &tls.Config{RootCAs: roots}, DisableCompression: true, MaxIdleConnsPerHost: 16}
+			tr := &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: addr}), TLSClientConfig: &tls.Config{RootCAs: roots}, DisableCompression: true, MaxIdleConnsPerHost: 16, ForceAttemptHTTP2: c.h2}
 			defer tr.CloseIdleConnections()
 			path, want := "/page", 200
 			if c.refused {
@@ -218,10 +221,17 @@ func BenchmarkIndexing(b *testing.B) {
 	}
 }
 
-// BenchmarkIdleTunnels is the memory of idle tunnels that each served one request; the fetchers are another process.
+// BenchmarkIdleTunnels is the memory of idle tunnels that each served one request, over HTTP/2 one of a browser; the fetchers
+// are another process.
 //
 //	go test -run xxx -bench IdleTunnels -benchtime 1x ./proxy
 func BenchmarkIdleTunnels(b *testing.B) {
+	for _, proto := range []string{"http/1.1", "h2"} {
+		b.Run(proto, func(b *testing.B) { benchmarkIdleTunnels(b, proto) })
+	}
+}
+
+func benchmarkIdleTunnels(b *testing.B, proto string) {
 	const tunnels = 10_000
 	for range b.N {
 		r := newRig(b)
@@ -235,7 +245,7 @@ func BenchmarkIdleTunnels(b *testing.B) {
 		r.get(r.client(true), o.url("https", "/"))
 		before := resident()
 		cmd := exec.Command(os.Args[0])
-		cmd.Env = append(os.Environ(), "CRAWLGATE_BENCH_IDLE="+strings.Join([]string{r.addr, o.hostport(), strconv.Itoa(tunnels)}, " "))
+		cmd.Env = append(os.Environ(), "CRAWLGATE_BENCH_IDLE="+strings.Join([]string{r.addr, o.hostport(), strconv.Itoa(tunnels), proto}, " "))
 		in, err := cmd.StdinPipe()
 		must(b, err)
 		out, err := cmd.StdoutPipe()
@@ -269,7 +279,7 @@ func idleFetchers(spec string) {
 	f := strings.Fields(spec)
 	n, _ := strconv.Atoi(f[2])
 	host, _, _ := net.SplitHostPort(f[1])
-	cfg := &tls.Config{InsecureSkipVerify: true, ServerName: host}
+	cfg := &tls.Config{InsecureSkipVerify: true, ServerName: host, NextProtos: f[3:4]}
 	conns := make([]net.Conn, n)
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, 16)
@@ -289,6 +299,14 @@ func idleFetchers(spec string) {
 				os.Exit(1)
 			}
 			tc := tls.Client(c, cfg)
+			conns[i] = tc
+			if f[3] == "h2" {
+				if err := browseOnce(tc, f[1]); err != nil {
+					fmt.Println(err)
+					os.Exit(1)
+				}
+				return
+			}
 			fmt.Fprintf(tc, "GET / HTTP/1.1\r\nHost: %s\r\n\r\n", f[1])
 			resp, err := http.ReadResponse(bufio.NewReaderSize(tc, 512), nil)
 			if err != nil || resp.StatusCode != 200 {
@@ -296,11 +314,41 @@ func idleFetchers(spec string) {
 				os.Exit(1)
 			}
 			_, _ = io.Copy(io.Discard, resp.Body)
-			conns[i] = tc
 		})
 	}
 	wg.Wait()
 	fmt.Println("open")
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	runtime.KeepAlive(conns)
+}
+
+// browseOnce sends the head of a browser's request over HTTP/2 and reads the answer.
+func browseOnce(c *tls.Conn, authority string) error {
+	fr := http2.NewFramer(c, c)
+	_, err := io.WriteString(c, http2.ClientPreface)
+	if err == nil {
+		err = fr.WriteSettings()
+	}
+	if err == nil {
+		_, err = c.Write(browserBlocks(authority, 1))
+	}
+	for err == nil {
+		var got http2.Frame
+		if got, err = fr.ReadFrame(); err != nil {
+			break
+		}
+		switch got := got.(type) {
+		case *http2.DataFrame:
+			if got.StreamEnded() {
+				return nil
+			}
+		case *http2.HeadersFrame:
+			if got.StreamEnded() {
+				return nil
+			}
+		case *http2.RSTStreamFrame:
+			return fmt.Errorf("reset %s", got.ErrCode)
+		}
+	}
+	return err
 }

@@ -112,9 +112,11 @@ func New(p Parts, r *Rules) (*Gate, error) {
 	g.inner2Srv = g.newServer(http.HandlerFunc(g.serveInner))
 	g.inner2Srv.Protocols = new(http.Protocols)
 	g.inner2Srv.Protocols.SetUnencryptedHTTP2(true)
-	g.inner2Srv.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 100}
-	// A head past the limit gets our own answer (wellFormed); the server's would have no reason.
-	g.inner2Srv.MaxHeaderBytes *= 4
+	g.inner2Srv.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 100, MaxReadFrameSize: h2MaxFrame, MaxDecoderHeaderTableSize: h2TableSize}
+	// A head past the limit gets our own answer (wellFormed; past four times as much, by h2Door).
+	if g.inner2Srv.MaxHeaderBytes *= 4; g.inner2Srv.MaxHeaderBytes <= 0 {
+		g.inner2Srv.MaxHeaderBytes = http.DefaultMaxHeaderBytes
+	}
 	go func() { _ = g.inner2Srv.Serve(g.inner2) }()
 	return g, nil
 }
@@ -275,5 +277,7 @@ func (g *Gate) serveInner(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	c.tunnel.requests.Add(1)
-	g.forward(w, &inbound{ctx: ctx, r: r, tunnel: c.tunnel, secure: true})
+	in := &inbound{ctx: ctx, r: r, tunnel: c.tunnel, secure: true}
+	in.readDoor()
+	g.forward(w, in)
 }

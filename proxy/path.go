@@ -17,6 +17,8 @@ type inbound struct {
 	early  func(int, http.Header) // passes on a 1xx answer
 	readBy func(time.Time) error  // bounds the next read of the body
 	own    *ownFetch              // a fetch of the gate for itself (sitemaps): no fetcher asked
+	raw    string                 // path and query as the fetcher wrote them, where the path holds a percent sign that begins no escape
+	fault  *malformed             // what is wrong with the head, of a request that could be read all the same
 }
 
 // serve is the way of every request, top to bottom. Each step answers one question and is one call; a step that says

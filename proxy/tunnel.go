@@ -178,7 +178,7 @@ func (g *Gate) serveTLS(t *tunnel, tc *tunnelConn) {
 	_ = tc.SetDeadline(time.Time{})
 	g.drain.add(tc)
 	if c.ConnectionState().NegotiatedProtocol == "h2" {
-		g.inner2.push(newH2Conn(c, t, g.rules().Server.ReadHead))
+		g.inner2.push(newH2Conn(c, t, g.rules().Server.ReadHead, g.inner2Srv.MaxHeaderBytes))
 		return
 	}
 	g.serveH1(c, t, true)

@@ -60,6 +60,12 @@ func (x *exchange) who() *refusal {
 
 // wellFormed checks what net/http lets pass: number of fields, length of the target.
 func (x *exchange) wellFormed() *refusal {
+	if no := x.from.fault; no != nil {
+		if x.tun != nil {
+			x.setClient(x.tun.client)
+		}
+		return &refusal{code: BadRequest, status: no.status, class: no.class, detail: no.detail()}
+	}
 	if x.in.Method == "PRI" {
 		return &refusal{code: BadRequest, status: http.StatusHTTPVersionNotSupported, class: "request_version",
 			detail: "This is how HTTP/2 begins, and it is spoken only under TLS here. Use HTTP/1.1, or https."}
