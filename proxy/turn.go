@@ -3,7 +3,9 @@ package proxy
 import (
 	"context"
 	"errors"
+	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"crawlgate/pacing"
@@ -13,7 +15,12 @@ import (
 // allowed is step 4.
 func (x *exchange) allowed(ctx context.Context) *refusal {
 	queue := &queued{Context: ctx, d: x.g.drain}
-	v := x.g.policy.Check(queue, x.query())
+	q := x.query()
+	v := x.g.policy.Check(queue, q)
+	if u := x.asWritten(); v.Allowed && u != nil {
+		q.URL = u
+		v = x.g.policy.Check(queue, q)
+	}
 	queue.done()
 	x.verdict = v
 	x.noteVerdict(v)
@@ -50,6 +57,17 @@ func (x *exchange) allowed(ctx context.Context) *refusal {
 		return no
 	}
 	return x.unlessReporting(no)
+}
+
+// asWritten is the target in the fetcher's own spelling, where that has a stray percent sign, which leaves as %25: a rule may
+// be written either way, and the stricter one counts. Otherwise it is nil.
+func (x *exchange) asWritten() *url.URL {
+	if x.from == nil || x.from.raw == "" || strings.HasPrefix(x.from.raw, "//") {
+		return nil
+	}
+	u := cloneURL(x.url)
+	u.Opaque, _, _ = strings.Cut(x.from.raw, "?")
+	return u
 }
 
 // drainCause is the refusal by which the gate's end ended a wait, or nil.
