@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"crawlgate/allowlist"
+	"crawlgate/proxy/guard"
 )
 
 // where is step 3.
@@ -194,7 +195,7 @@ func (x *exchange) allowRequest() allowlist.Request {
 		v = h.Get("Origin")
 	}
 	if v != "" {
-		if u, err := url.Parse(v); err == nil {
+		if u, err := url.Parse(guard.EscapeStray(v)); err == nil {
 			req.Referer = u
 		}
 	}

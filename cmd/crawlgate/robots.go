@@ -273,7 +273,7 @@ func (a *app) robotsTest(ctx context.Context, t *robotsTest, f *robotsFlags, url
 
 // judge answers for one URL; body is what was judged by, nil when nothing was.
 func (t *robotsTest) judge(ctx context.Context, raw string) (v policy.Verdict, body []byte, err error) {
-	u, err := url.Parse(raw)
+	u, err := url.Parse(guard.EscapeStray(raw))
 	switch {
 	case err != nil:
 	case u.Scheme != "http" && u.Scheme != "https":
