@@ -81,7 +81,7 @@ func (g *Gate) begin(in *inbound) *exchange {
 	} else if a, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
 		x.ev.SetClient(a)
 	}
-	x.ev.ClientUserAgent = r.Header.Get("User-Agent")
+	x.ev.ClientUserAgent = strings.Clone(r.Header.Get("User-Agent")) // events live long, and heads share their text
 	x.ev.Reason = string(reasonOK)
 	return x
 }

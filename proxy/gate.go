@@ -114,7 +114,7 @@ func New(p Parts, r *Rules) (*Gate, error) {
 	return g, nil
 }
 
-// newServer is the standard server with our limits. WriteTimeout stays 0: it would cut long downloads and SSE; the
+// newServer is the standard server, for HTTP/2, with our limits. WriteTimeout stays 0: it would cut long downloads and SSE; the
 // exchange watches its own progress.
 func (g *Gate) newServer(h http.Handler) *http.Server {
 	s := g.rules().Server

@@ -76,7 +76,7 @@ func (b *h1Chunks) trailer() error {
 	if len(h.fields) == 0 {
 		return nil
 	}
-	t := h.header(string(h.raw))
+	t := h.header()
 	if b.r.Trailer == nil {
 		b.r.Trailer = t
 		return nil

@@ -45,8 +45,12 @@ func (no *malformed) Error() string { return no.class }
 
 var h1Heads = sync.Pool{New: func() any { return &h1Head{} }}
 
-// keptHead is how large a head's memory may be and still be kept for the next.
-const keptHead = 16 << 10
+const (
+	// keptHead is how large a head's memory may be and still be kept for the next.
+	keptHead = 16 << 10
+	// sharedHead is how long a head's fields may be whose values share one string: whoever keeps one of them keeps all.
+	sharedHead = 4 << 10
+)
 
 func newH1Head() *h1Head { return h1Heads.Get().(*h1Head) }
 
@@ -163,13 +167,22 @@ func (h *h1Head) field(at int, line []byte) bool {
 	return true
 }
 
-// header makes the fields a header whose strings share raw, which is h.raw.
-func (h *h1Head) header(raw string) http.Header {
+// header makes the fields a header.
+func (h *h1Head) header() http.Header {
 	out := make(http.Header, len(h.fields))
+	if len(h.fields) == 0 {
+		return out
+	}
 	values := make([]string, len(h.fields))
+	at := h.fields[0].name
+	raw := string(h.raw[at:])
+	share := len(raw) <= sharedHead
 	for i, f := range h.fields {
-		name := raw[f.name:f.colon]
-		values[i] = raw[f.value:f.end]
+		name := raw[f.name-at : f.colon-at]
+		values[i] = raw[f.value-at : f.end-at]
+		if !share {
+			name, values[i] = strings.Clone(name), strings.Clone(values[i])
+		}
 		if had, ok := out[name]; ok {
 			out[name] = append(had, values[i])
 		} else {

@@ -37,10 +37,10 @@ func readH1(br *bufio.Reader, limit int) (r *http.Request, begun bool, err error
 
 // message makes the head a request, without its body.
 func (h *h1Head) message() (*http.Request, *malformed) {
-	raw := string(h.raw) // the one copy; every text of the request is a piece of it
+	line := string(h.raw[:h.proto+len("HTTP/1.1")])
 	r := &http.Request{
-		Method: raw[:h.target-1], RequestURI: raw[h.target : h.proto-1], Proto: raw[h.proto : h.proto+len("HTTP/1.1")],
-		ProtoMajor: 1, ProtoMinor: h.minor, Header: h.header(raw),
+		Method: line[:h.target-1], RequestURI: line[h.target : h.proto-1], Proto: line[h.proto:],
+		ProtoMajor: 1, ProtoMinor: h.minor, Header: h.header(),
 	}
 	if r.URL = targetURL(r.Method, r.RequestURI); r.URL == nil {
 		return nil, headMalformed

@@ -70,7 +70,7 @@ func TestHTTPUploadStreams(t *testing.T) {
 		}
 	}, rigOptions{}, func(t *testing.T, r *rig, o *origin, s side) {
 		if !s.h2 {
-			return // HTTP/1.1 fetchers that read while they write are rare, and net/http's server ends the upload with the answer
+			return // HTTP/1.1 fetchers that read while they write are rare, and the upload ends with the answer
 		}
 		pr, pw := io.Pipe()
 		defer pw.Close()

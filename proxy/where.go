@@ -268,7 +268,7 @@ func (x *exchange) noteGone() {
 // userAgent is the name the request goes out under.
 func (x *exchange) userAgent() string {
 	if x.profile.Agent.Pass {
-		return x.in.Header.Get("User-Agent")
+		return strings.Clone(x.in.Header.Get("User-Agent"))
 	}
 	return x.profile.Agent.UserAgent
 }

@@ -42,6 +42,7 @@ func (x *exchange) who() *refusal {
 			if name = strings.TrimSpace(name); !plainName(name) {
 				return &refusal{code: BadRequest, class: "job_name", detail: "Crawlgate-Job does not name a job"}
 			}
+			name = strings.Clone(name) // jobs live long
 			x.job, x.ev.Job = name, name
 			x.jobLimit = jobLimit(rest)
 		}
