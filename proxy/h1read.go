@@ -24,7 +24,7 @@ type h1Reader struct {
 	gone    context.CancelFunc // of the request being served; nil: none is watched
 	answer  *h1Response        // to it
 	armed   bool               // the timer is this request's
-	ahead   bool               // a byte is being read ahead
+	ahead   bool               // a byte is being read ahead, or a half-closed connection looked at
 	aborted bool               // and shall not be
 	has     bool               // a byte was read ahead
 	b       [1]byte
@@ -108,23 +108,24 @@ func (r *h1Reader) look() {
 	if !r.armed || r.has || r.ahead {
 		return
 	}
-	if r.pause > 0 {
-		r.lookAgain()
-		return
-	}
 	r.ahead = true
-	answer := r.answer
+	answer, pause := r.answer, r.pause
 	r.mu.Unlock()
-	began := time.Now()
-	n, err := r.readByte()
-	stays := (err == io.EOF || err == io.ErrUnexpectedEOF) && answer.stays(time.Since(began) < endWasThere)
+	n, err, stays := 0, io.EOF, false
+	if pause > 0 {
+		stays = !wasReset(r.conn) && answer.asks()
+	} else {
+		began := time.Now()
+		n, err = r.readByte()
+		stays = (err == io.EOF || err == io.ErrUnexpectedEOF) && answer.stays(time.Since(began) < endWasThere)
+	}
 	r.mu.Lock()
 	r.ahead = false
 	r.has = n == 1
 	switch {
 	case err == nil, r.aborted && timedOut(err), r.gone == nil:
 	case stays:
-		r.pause = halfClosedPause
+		r.pause = max(halfClosedPause, min(4*pause, halfClosedPauseMax))
 		r.arm(r.pause)
 	default:
 		r.gone()
