@@ -21,6 +21,7 @@ func (g *Gate) serveOn(l net.Listener, via *listenerOf) error {
 	if !g.h1.listen(l) {
 		return nil
 	}
+	defer g.h1.unlisten(l)
 	for pause := acceptPause; ; {
 		c, err := l.Accept()
 		if err == nil {
@@ -28,10 +29,10 @@ func (g *Gate) serveOn(l net.Listener, via *listenerOf) error {
 			g.startH1(&h1Conn{g: g, via: via, conn: g.accepted(c), remote: c.RemoteAddr().String()})
 			continue
 		}
-		if !passing(err) || g.drain.stopped.Err() != nil {
-			if g.h1.unlisten(l) {
-				return nil
-			}
+		if g.drain.stopped.Err() != nil {
+			return nil
+		}
+		if !passing(err) {
 			return err
 		}
 		g.log.Warn("no connection can be accepted, trying again", "error", err, "pause", pause.String())
@@ -73,12 +74,10 @@ func (s *h1Conns) listen(l net.Listener) bool {
 	return true
 }
 
-// unlisten takes a port out and reports whether it was closed by us.
-func (s *h1Conns) unlisten(l net.Listener) (ours bool) {
+func (s *h1Conns) unlisten(l net.Listener) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.listeners, l)
-	return s.closed
 }
 
 func (s *h1Conns) add(c *h1Conn) bool {
