@@ -203,7 +203,7 @@ func parsePrefix(raw string) (prefix, error) {
 		wild = true
 		raw = scheme + "://" + strings.TrimPrefix(p, "*.") + port + rest[end:]
 	}
-	u, err := url.Parse(raw)
+	u, err := url.Parse(escapeStray(raw))
 	if err != nil {
 		return prefix{}, fmt.Errorf("%q is not a URL", raw)
 	}
@@ -237,7 +237,7 @@ func parseExact(raw string) (*url.URL, error) {
 	if !strings.Contains(raw, "://") {
 		return nil, fmt.Errorf("%q has no scheme: write https://%s", raw, strings.TrimLeft(raw, "/"))
 	}
-	u, err := url.Parse(raw)
+	u, err := url.Parse(escapeStray(raw))
 	if err != nil {
 		return nil, fmt.Errorf("%q is not a URL", raw)
 	}

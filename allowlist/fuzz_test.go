@@ -60,7 +60,7 @@ func FuzzEntry(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		u, err := url.Parse(raw)
+		u, err := url.Parse(escapeStray(raw))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -193,7 +193,7 @@ func FuzzMayBeFile(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, href string) {
-		ref, err := url.Parse(strings.Trim(href, "\t\n\f\r "))
+		ref, err := url.Parse(escapeStray(strings.Trim(href, "\t\n\f\r ")))
 		if err != nil || ref.Opaque != "" {
 			return
 		}

@@ -165,7 +165,7 @@ func (l *List) learn(s *scope, base *url.URL, href []byte) bool {
 	if len(href) > 4096 || !mayBeFile(href) {
 		return false
 	}
-	ref, err := url.Parse(string(bytes.Trim(href, "\t\n\f\r ")))
+	ref, err := url.Parse(escapeStray(string(bytes.Trim(href, "\t\n\f\r "))))
 	if err != nil {
 		return false
 	}

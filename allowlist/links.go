@@ -130,7 +130,7 @@ func readLinks(r io.Reader, base *url.URL, learn func(base *url.URL, href []byte
 					granted++
 				}
 			} else if !based && len(val) <= 4096 {
-				if ref, err := url.Parse(string(bytes.TrimSpace(val))); err == nil {
+				if ref, err := url.Parse(escapeStray(string(bytes.TrimSpace(val)))); err == nil {
 					base, based = base.ResolveReference(ref), true
 				}
 			}

@@ -92,7 +92,7 @@ func (l *List) ChangedBy(client string, u *url.URL, lines []string) (t time.Time
 		return t, ok
 	}
 	for _, line := range lines[:min(len(lines), maxFoundLines)] {
-		ref, err := url.Parse(strings.TrimSpace(line))
+		ref, err := url.Parse(escapeStray(strings.TrimSpace(line)))
 		if err != nil || !ref.IsAbs() && !strings.HasPrefix(ref.Path, "/") { // a whole URL is asked for; a path is as clear
 			continue
 		}

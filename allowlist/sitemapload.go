@@ -203,7 +203,7 @@ func (s *sitemaps) take(m *sitemap, u, at *url.URL, resp *SitemapResponse, befor
 		same.read = time.Now()
 		return &same, nil, nil
 	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
-		ref, err := url.Parse(resp.Header.Get("Location"))
+		ref, err := url.Parse(escapeStray(resp.Header.Get("Location")))
 		if err != nil || ref.String() == "" {
 			return nil, nil, fmt.Errorf("status %d without a valid Location", resp.Status)
 		}
@@ -230,7 +230,7 @@ func (s *sitemaps) take(m *sitemap, u, at *url.URL, resp *SitemapResponse, befor
 		hosts: map[string]struct{}{}, read: time.Now()}
 	foreign := 0
 	cut, err := readSitemap(body, func(e sitemapEntry) {
-		ref, err := url.Parse(e.loc)
+		ref, err := url.Parse(escapeStray(e.loc))
 		if err != nil {
 			return
 		}

@@ -32,7 +32,7 @@ func (s sitemapSet) has(host string, target []byte) bool {
 }
 
 func (s sitemapSet) addURL(raw string) error {
-	u, err := url.Parse(strings.TrimSpace(raw))
+	u, err := url.Parse(escapeStray(strings.TrimSpace(raw)))
 	if err != nil || u.Host == "" {
 		return fmt.Errorf("%q is not an absolute URL", raw)
 	}

@@ -224,7 +224,7 @@ func Normalise(raw string) (*url.URL, error) {
 	if !strings.Contains(raw, "://") {
 		raw = "https://" + raw
 	}
-	u, err := url.Parse(raw)
+	u, err := url.Parse(escapeStray(raw))
 	if err != nil {
 		return nil, err
 	}

@@ -106,7 +106,7 @@ func location(base *url.URL, value string) (*url.URL, error) {
 	if strings.TrimSpace(value) == "" {
 		return nil, errors.New("redirect without Location")
 	}
-	u, err := base.Parse(strings.TrimSpace(value))
+	u, err := base.Parse(escapeStray(strings.TrimSpace(value)))
 	if err != nil {
 		return nil, errors.New("redirect with a Location that is no URL")
 	}

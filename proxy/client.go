@@ -8,7 +8,6 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
-	"net/http"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -59,11 +58,10 @@ func newGatekeeper() *gatekeeper {
 
 // identify names the client of a request on the proxy port, from its credentials, else its source network. Inside a
 // tunnel the CONNECT's identity holds.
-func (g *Gate) identify(r *http.Request) (*identity, *refusal) {
-	rules := g.rules()
+func (g *Gate) identify(in *inbound) (*identity, *refusal) {
+	rules, r, via := g.rules(), in.r, in.via
 	addr, _ := netip.ParseAddrPort(r.RemoteAddr)
 	addr = netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())
-	via := listenerFrom(r.Context())
 	id := &identity{addr: addr, session: addr.Addr().String(), via: via}
 	user, secret, given := basicAuth(r.Header.Get("Proxy-Authorization"))
 	if via != nil && via.trusted {

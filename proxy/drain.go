@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// drain counts what the servers do not: tunnels (their connections are hijacked, so no http.Server waits for them)
+// drain counts what the servers do not: tunnels (their connections are taken over, so no server waits for them)
 // and relays (WebSocket, undecrypted tunnels), which end last.
 type drain struct {
 	mu       sync.Mutex

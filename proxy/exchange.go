@@ -81,7 +81,7 @@ func (g *Gate) begin(in *inbound) *exchange {
 	} else if a, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
 		x.ev.SetClient(a)
 	}
-	x.ev.ClientUserAgent = r.Header.Get("User-Agent")
+	x.ev.ClientUserAgent = strings.Clone(r.Header.Get("User-Agent")) // events live long, and heads share their text
 	x.ev.Reason = string(reasonOK)
 	return x
 }
@@ -184,10 +184,10 @@ func (x *exchange) wanted() string {
 	u, host, port, no := x.readTarget()
 	if no != nil {
 		// What is no target for us is named as it was sent; audit takes user name and password away, and so do we.
-		var err error
-		if u, err = url.Parse(x.in.RequestURI); err != nil || u.Host == "" || x.tun != nil {
+		if x.in.URL == nil || x.in.URL.Host == "" || x.tun != nil {
 			return ""
 		}
+		u = cloneURL(x.in.URL)
 		u.User = nil
 	}
 	switch {

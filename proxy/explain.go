@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"crawlgate/allowlist"
@@ -130,6 +131,7 @@ func (g *Gate) Explain(ctx context.Context, q Question) (*Explanation, error) {
 	}
 	x := &exchange{g: g, rules: rules, began: time.Now(), profile: p, id: &identity{client: c, auth: "none", session: "check"}}
 	x.in = (&http.Request{Method: http.MethodGet, Header: http.Header{}, ProtoMajor: 1, ProtoMinor: 1}).WithContext(ctx)
+	x.from = &inbound{ctx: ctx, r: x.in, raw: guard.StrayTarget(withScheme(q.URL))}
 	x.ev = &audit.Event{ID: "check"}
 	if err != nil {
 		return e.refused(x, refusalFor(err)), nil
@@ -224,10 +226,18 @@ func (x *exchange) explainWhere(ctx context.Context, e *Explanation) *refusal {
 	return nil
 }
 
+// withScheme makes a URL without a scheme one with.
+func withScheme(u string) string {
+	if !strings.Contains(u, "://") {
+		return "http://" + u
+	}
+	return u
+}
+
 func (x *exchange) explainRobots(ctx context.Context, e *Explanation, at time.Time) *refusal {
 	q := x.query()
 	q.At = at
-	v := x.g.policy.Check(ctx, q)
+	v := x.judge(ctx, q)
 	x.verdict = v
 	if v.RobotsURL != "" || v.Class != "" {
 		e.Robots = &ExplainedRobots{

@@ -30,14 +30,10 @@ func (g *Gate) forward(w http.ResponseWriter, in *inbound) {
 	rc := http.NewResponseController(w)
 	if r.ContentLength != 0 {
 		in.readBy = rc.SetReadDeadline
-		if in.tunnel == nil {
-			// The standard server waits after the answer for what was not read of the body, however slowly it comes.
-			defer func() { _ = rc.SetReadDeadline(time.Now().Add(lingering)) }()
-		}
 	}
 	resp := g.serve(in)
 	if resp.StatusCode == statusClientGone && resp.Header.Get("Crawlgate-Reason") == string(reasonClientGone) {
-		panic(http.ErrAbortHandler) // a fetcher that half-closed could still read: the code is none of the wire's
+		panic(http.ErrAbortHandler) // the code is none of the wire's
 	}
 	if rb, ok := resp.Body.(*relayBody); ok {
 		g.relay(w, resp, rb)
@@ -45,12 +41,12 @@ func (g *Gate) forward(w http.ResponseWriter, in *inbound) {
 	}
 	b, streamed := resp.Body.(*body)
 	if !streamed {
-		resp.Close = resp.Close || lastOfConnection(in)
+		resp.Close = resp.Close || lastOfConnection(r)
 		writeWhole(w, r, resp, g.rules().Server.StallTimeout)
 		return
 	}
 	defer b.Close()
-	if lastOfConnection(in) {
+	if lastOfConnection(r) {
 		resp.Header["Connection"] = []string{"close"}
 	}
 	var said string // of the page's directives, with the head
@@ -73,7 +69,7 @@ func (g *Gate) forward(w http.ResponseWriter, in *inbound) {
 		w.WriteHeader(resp.StatusCode)
 	}
 	if instead := b.copyTo(w, head); instead != nil {
-		instead.Close = instead.Close || lastOfConnection(in)
+		instead.Close = instead.Close || lastOfConnection(r)
 		writeWhole(w, r, instead, g.rules().Server.StallTimeout)
 		return
 	}
@@ -84,13 +80,9 @@ func (g *Gate) forward(w http.ResponseWriter, in *inbound) {
 	}
 }
 
-// lastOfConnection tells whether the connection cannot go on after the answer. Framing is the server's: a request that used
-// Transfer-Encoding does not keep its connection (RFC 9112 6.1). After one that asked for another protocol the heads on the
-// proxy's own port are no longer looked at (headScan); in tunnels they are again.
-func lastOfConnection(in *inbound) bool {
-	r := in.r
-	return r.ProtoMajor == 1 && (len(r.TransferEncoding) > 0 || in.tunnel == nil && r.Header["Upgrade"] != nil)
-}
+// lastOfConnection tells whether the connection ends with the answer because of its request: one that used
+// Transfer-Encoding does not keep it (RFC 9112 6.1).
+func lastOfConnection(r *http.Request) bool { return r.ProtoMajor == 1 && len(r.TransferEncoding) > 0 }
 
 // giveHeader makes h the header of the answer.
 func giveHeader(w http.ResponseWriter, h http.Header) {

@@ -6,7 +6,6 @@ package proxy
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"log"
 	"log/slog"
@@ -73,8 +72,7 @@ type Gate struct {
 	drain     *drain
 	pace      *paceCheck
 
-	outer     *http.Server
-	h1        *h1Conns     // HTTP/1.1 in tunnels
+	h1        *h1Conns     // HTTP/1.1: the proxy port, and in tunnels
 	inner2Srv *http.Server // HTTP/2 in tunnels
 	inner2    *innerListener
 	connector *connector
@@ -105,9 +103,6 @@ func New(p Parts, r *Rules) (*Gate, error) {
 	}
 	g.policy = p.Policy(robotsFetcher{g})
 	g.connector = newConnector(g.log, g.acceptConnect, g.serveTunnel)
-	g.outer = g.newServer(http.HandlerFunc(g.serveOuter))
-	g.outer.Protocols = new(http.Protocols)
-	g.outer.Protocols.SetHTTP1(true)
 	// The handshake was done by us, and what the server gets is our own connection (h2Conn): unencrypted to it.
 	g.inner2Srv = g.newServer(http.HandlerFunc(g.serveInner))
 	g.inner2Srv.Protocols = new(http.Protocols)
@@ -121,7 +116,7 @@ func New(p Parts, r *Rules) (*Gate, error) {
 	return g, nil
 }
 
-// newServer is the standard server with our limits. WriteTimeout stays 0: it would cut long downloads and SSE; the
+// newServer is the standard server, for HTTP/2, with our limits. WriteTimeout stays 0: it would cut long downloads and SSE; the
 // exchange watches its own progress.
 func (g *Gate) newServer(h http.Handler) *http.Server {
 	s := g.rules().Server
@@ -153,13 +148,6 @@ type listenerOf struct {
 	client  string             // its only client, if it has one of its own
 	trusted bool               // whoever reaches it is that client: opened by the owner of the state folder for one command
 	observe func(*audit.Event) // sees every event of requests that came this way
-}
-
-func listenerFrom(ctx context.Context) *listenerOf {
-	if c, ok := ctx.Value(connKey{}).(*answerConn); ok {
-		return c.via
-	}
-	return nil
 }
 
 func (g *Gate) rules() *Rules { return g.current.Load() }
@@ -205,14 +193,6 @@ func (g *Gate) ServeTrusted(l net.Listener, client string, observe func(*audit.E
 	return g.serveOn(l, &listenerOf{client: client, trusted: true, observe: observe})
 }
 
-func (g *Gate) serveOn(l net.Listener, via *listenerOf) error {
-	err := g.outer.Serve(&answerListener{Listener: l, gate: g, via: via})
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
-	return err
-}
-
 // Policy is the robots.txt keeper, for `check` and the admin page.
 func (g *Gate) Policy() *policy.Policy { return g.policy }
 
@@ -232,19 +212,17 @@ func (g *Gate) Minted() int64 {
 // Shutdown drains: no new tunnel, no new request; running ones end until ctx does; WebSockets last.
 func (g *Gate) Shutdown(ctx context.Context) error {
 	g.drain.stop()
-	err := g.outer.Shutdown(ctx)
 	h2 := make(chan error, 1)
 	go func() { h2 <- g.inner2Srv.Shutdown(ctx) }() // at the same time: its fetchers are told at once
-	for _, ierr := range []error{g.h1.shutdown(ctx), <-h2} {
-		if err == nil {
-			err = ierr
-		}
+	err := g.h1.shutdown(ctx)
+	if err2 := <-h2; err == nil {
+		err = err2
 	}
 	select {
 	case <-g.drain.waitRelays():
 	case <-ctx.Done():
 	}
-	_ = g.outer.Close()
+	g.h1.close()
 	_ = g.inner2Srv.Close()
 	_ = g.inner2.Close()
 	g.drain.closeAll()
@@ -252,20 +230,6 @@ func (g *Gate) Shutdown(ctx context.Context) error {
 	g.certs.close()
 	g.pages.close()
 	return err
-}
-
-// serveOuter is the handler of the proxy port.
-func (g *Gate) serveOuter(w http.ResponseWriter, r *http.Request) {
-	if r.Method == http.MethodConnect {
-		if c, ok := r.Context().Value(connKey{}).(*answerConn); ok {
-			c.tunnel.Store(true)
-		}
-		g.connector.connect(w, r)
-		return
-	}
-	in := &inbound{ctx: r.Context(), r: r}
-	in.conn, _ = in.ctx.Value(connKey{}).(net.Conn)
-	g.forward(w, in)
 }
 
 // serveInner is the handler of HTTP/2 in tunnels.

@@ -2,8 +2,7 @@ package proxy
 
 import (
 	"bufio"
-	"bytes"
-	"io"
+	"context"
 	"log/slog"
 	"net"
 	"net/http"
@@ -18,7 +17,7 @@ type connector struct{ g *goproxy.ProxyHttpServer }
 
 // newConnector wires goproxy so that accept decides each CONNECT: it returns the tunnel to serve, or the answer
 // that refuses it. serve owns the connection from then on and returns when the tunnel ended.
-func newConnector(log *slog.Logger, accept func(*http.Request) (*tunnel, *http.Response), serve func(*tunnel, net.Conn)) *connector {
+func newConnector(log *slog.Logger, accept func(*inbound) (*tunnel, *http.Response), serve func(*tunnel, net.Conn)) *connector {
 	g := goproxy.NewProxyHttpServer()
 	g.Logger = goproxyLog{log}
 	g.KeepAcceptEncoding = true
@@ -32,7 +31,8 @@ func newConnector(log *slog.Logger, accept func(*http.Request) (*tunnel, *http.R
 	})
 	// One handler that answers every CONNECT: without any, goproxy would open a blind tunnel.
 	g.OnRequest().HandleConnectFunc(func(host string, ctx *goproxy.ProxyCtx) (*goproxy.ConnectAction, string) {
-		t, refusal := accept(ctx.Req)
+		in, _ := ctx.Req.Context().Value(inboundKey{}).(*inbound)
+		t, refusal := accept(in)
 		if refusal != nil {
 			refusal.Close = true // goproxy closes the connection; a client that answers the challenge has to open another
 			ctx.Resp = refusal
@@ -46,38 +46,23 @@ func newConnector(log *slog.Logger, accept func(*http.Request) (*tunnel, *http.R
 	return &connector{g}
 }
 
+// inboundKey finds the inbound of a CONNECT in the context of the request that goproxy hands back.
+type inboundKey struct{}
+
 // connect serves one CONNECT request.
-func (c *connector) connect(w http.ResponseWriter, r *http.Request) {
-	c.g.ServeHTTP(&replayWriter{ResponseWriter: w}, r)
+func (c *connector) connect(w *h1Response, in *inbound) {
+	c.g.ServeHTTP(hijackable{w}, in.r.WithContext(context.WithValue(in.ctx, inboundKey{}, in)))
 }
 
-// replayWriter hands goproxy a hijacked connection that first gives back what the server had read past the CONNECT
-// head: a client may send its ClientHello in the same segment, and goproxy's hijack drops those bytes.
-type replayWriter struct{ http.ResponseWriter }
+// hijackable hands goproxy the connection. What was read past the CONNECT's head comes from it again: a client may send its
+// ClientHello in the same segment, and goproxy drops what the reader beside it holds.
+type hijackable struct{ *h1Response }
 
-// Hijack takes the connection over with its buffered bytes.
-func (w *replayWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
-	if err != nil {
-		return nil, nil, err
-	}
-	if n := rw.Reader.Buffered(); n > 0 {
-		early, _ := rw.Reader.Peek(n)
-		conn = &replayConn{Conn: conn, r: io.MultiReader(bytes.NewReader(bytes.Clone(early)), conn)}
-		rw = bufio.NewReadWriter(bufio.NewReader(conn), bufio.NewWriter(conn))
-	}
-	return conn, rw, nil
+// Hijack takes the connection over.
+func (h hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, err := h.takeOver()
+	return conn, &bufio.ReadWriter{}, err
 }
-
-type replayConn struct {
-	net.Conn
-	r io.Reader
-}
-
-func (c *replayConn) Read(p []byte) (int, error) { return c.r.Read(p) }
-
-// CloseWrite half-closes the connection under it.
-func (c *replayConn) CloseWrite() error { return closeWrite(c.Conn) }
 
 // goproxyLog sends goproxy's own messages to the operational log, at debug: it has nothing to say that the audit
 // event does not.

@@ -3,6 +3,7 @@ package proxy
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -13,19 +14,18 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/net/http/httpguts"
 )
 
-// h1Conn serves HTTP/1.1 inside one tunnel: one request after the other, in one goroutine. It is the data path of
-// every intercepted HTTP/1.1 request, and most tunnels idle: the standard library's server reads ahead in a goroutine for
-// each request and keeps two buffers for each idle connection. Reading a message is still the library's
-// (http.ReadRequest); framing an answer is h1Response. docs/decisions/0005 has the reasons.
+// h1Conn serves HTTP/1.1 on one connection, of the proxy's port or inside a tunnel: one request after the other, in one
+// goroutine, with a buffer only while there is something to read, since most tunnels idle. Reading a request is readH1,
+// framing an answer is h1Response. docs/decisions/0005 has the reasons.
 type h1Conn struct {
 	g      *Gate
-	tunnel *tunnel
+	tunnel *tunnel     // nil on the proxy's port
+	via    *listenerOf // which port; nil in a tunnel
 	conn   net.Conn
-	tls    bool
+	remote string // the fetcher's address and port
+	tls    bool   // in the tunnel
 	in     *h1Reader
 	br     *bufio.Reader // over in; nil while nothing is there to read
 	state  atomic.Int32
@@ -53,36 +53,50 @@ var (
 // serveH1 serves the requests in a tunnel until it ends. It returns at once; the registry of connections is the owner
 // of the goroutine.
 func (g *Gate) serveH1(conn net.Conn, t *tunnel, secure bool) {
-	c := &h1Conn{g: g, tunnel: t, conn: conn, tls: secure}
-	c.in = newH1Reader(conn)
+	g.startH1(&h1Conn{g: g, tunnel: t, conn: conn, remote: t.remote, tls: secure})
+}
+
+func (g *Gate) startH1(c *h1Conn) {
+	c.in = newH1Reader(c.conn)
 	if !g.h1.add(c) {
-		conn.Close()
+		c.conn.Close()
 		return
 	}
-	go c.serve() // on a stack of its own: the one that made the handshake is deep, and tunnels idle for long
+	go c.serve() // on a stack of its own: the one that made a tunnel's handshake is deep, and tunnels idle for long
+}
+
+// id is what the log knows the connection by.
+func (c *h1Conn) id() string {
+	if c.tunnel == nil {
+		return ""
+	}
+	return c.tunnel.id
 }
 
 func (c *h1Conn) serve() {
 	hijacked := false
 	defer func() {
 		if v := recover(); v != nil {
-			c.g.log.Error("tunnel panicked", "request_id", c.tunnel.id, "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+			c.g.log.Error("connection panicked", "request_id", c.id(), "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
 		}
 		c.g.h1.remove(c)
 		if !hijacked {
 			c.conn.Close()
 		}
 	}()
-	for first := true; c.await(first); first = false {
+	for first := true; ; first = false {
+		if err := c.await(first); err != nil {
+			c.notTLS(err)
+			return
+		}
 		if !c.state.CompareAndSwap(h1Idle, h1Active) {
 			return
 		}
 		r, no := c.read()
-		if no != nil {
-			c.answerMalformed(no)
-			return
-		}
 		if r == nil {
+			if no != nil {
+				c.answerMalformed(no)
+			}
 			return
 		}
 		var keep bool
@@ -99,14 +113,13 @@ func (c *h1Conn) serve() {
 	}
 }
 
-// await waits for the first byte of a request and reports whether there is one. The first request of a connection must
-// begin within the time for a head, the next ones within the idle time.
-func (c *h1Conn) await(first bool) bool {
+// await waits for the first byte of a request. The first request of a connection must begin within the time for a head, the
+// next ones within the idle time.
+func (c *h1Conn) await(first bool) error {
 	if c.br != nil && c.br.Buffered() > 0 {
-		return true // the next one came along with the last
+		return nil // the next one came along with the last
 	}
 	c.giveReader()
-	c.in.heads = headScan{keep: true, seen: c.in.heads.seen[:0]}
 	s := &c.g.rules().Server
 	wait := s.Idle
 	if first || wait <= 0 {
@@ -120,7 +133,7 @@ func (c *h1Conn) await(first bool) bool {
 		by = time.Now().Add(wait)
 	}
 	_ = c.conn.SetReadDeadline(by)
-	return c.in.awaitByte() == nil
+	return c.in.awaitByte()
 }
 
 func (c *h1Conn) giveReader() {
@@ -131,15 +144,7 @@ func (c *h1Conn) giveReader() {
 	}
 }
 
-// malformed is why a request's head is refused before anything is known of it.
-type malformed struct {
-	status int
-	class  string
-}
-
-var headTooSlow = &malformed{http.StatusRequestTimeout, "header_timeout"}
-
-// read takes a request's head. It returns neither a request nor a fault when the connection ended.
+// read takes a request. It returns neither a request nor a fault when the connection ended.
 func (c *h1Conn) read() (*http.Request, *malformed) {
 	s := &c.g.rules().Server
 	if c.br == nil {
@@ -149,71 +154,25 @@ func (c *h1Conn) read() (*http.Request, *malformed) {
 	if s.ReadHead > 0 {
 		_ = c.conn.SetReadDeadline(time.Now().Add(s.ReadHead))
 	}
-	limit := int64(s.HeadBytes)
+	limit := s.HeadBytes
 	if limit <= 0 {
 		limit = http.DefaultMaxHeaderBytes
 	}
-	c.in.left = limit + int64(c.br.Size()) // what is buffered of the body counts in
-	c.in.late = false
-	if b, err := c.br.Peek(2); err == nil && string(b) == "\r\n" {
-		_, _ = c.br.Discard(2) // one empty line, as some send after a body (RFC 9112 2.2)
-	}
-	r, err := http.ReadRequest(c.br)
-	exhausted := c.in.left <= 0
-	c.in.left = h1NoLimit
-	facts, followed := c.in.heads.next()
-	if err != nil {
-		return nil, c.fault(err, exhausted, facts)
-	}
-	if no := c.acceptable(r, followed && !facts.named); no != nil {
-		return nil, no
-	}
-	_ = c.conn.SetReadDeadline(time.Time{})
-	return r, nil
-}
-
-// fault tells a head that cannot be understood, or does not end in time, from a connection that ended.
-func (c *h1Conn) fault(err error, exhausted bool, facts headFacts) *malformed {
-	var op *net.OpError
+	r, begun, err := readH1(c.br, limit)
+	var no *malformed
 	switch {
-	case exhausted:
-		return &malformed{http.StatusRequestHeaderFieldsTooLarge, "header_too_large"}
-	case facts.coding == codingUnknown:
-		return &malformed{http.StatusNotImplemented, "request_framing"}
-	case c.in.late && c.in.heads.begun():
-		return headTooSlow
-	case errors.Is(err, io.EOF), c.in.late && !c.in.heads.spoilt, errors.As(err, &op), errors.Is(err, net.ErrClosed):
-		return nil
+	case err == nil:
+		_ = c.conn.SetReadDeadline(time.Time{})
+		r.RemoteAddr = c.remote
+		return r, nil
+	case errors.As(err, &no):
+		return nil, no
+	case begun && timedOut(err):
+		return nil, headTooSlow
+	case begun && err == io.EOF:
+		return nil, headMalformed // it breaks off: who has closed one direction still reads the other
 	}
-	// Also a head that breaks off: who has closed one direction still reads the other.
-	return &malformed{http.StatusBadRequest, "request_malformed"}
-}
-
-// acceptable checks what http.ReadRequest leaves to servers (RFC 9112 2.3, 3.2; RFC 9110 5.1, 5.5).
-func (c *h1Conn) acceptable(r *http.Request, hostless bool) *malformed {
-	if r.ProtoMajor != 1 {
-		return &malformed{http.StatusHTTPVersionNotSupported, "request_version"}
-	}
-	if r.ProtoAtLeast(1, 1) && hostless {
-		return &malformed{http.StatusBadRequest, "request_malformed"} // no Host
-	}
-	if e := r.Header.Get("Expect"); e != "" && !strings.EqualFold(e, "100-continue") {
-		return &malformed{http.StatusExpectationFailed, "request_expect"} // RFC 9110 10.1.1
-	}
-	if !httpguts.ValidHostHeader(r.Host) {
-		return &malformed{http.StatusBadRequest, "host_malformed"}
-	}
-	for k, values := range r.Header {
-		if !httpguts.ValidHeaderFieldName(k) {
-			return &malformed{http.StatusBadRequest, "request_malformed"}
-		}
-		for _, v := range values {
-			if !httpguts.ValidHeaderFieldValue(v) {
-				return &malformed{http.StatusBadRequest, "request_malformed"}
-			}
-		}
-	}
-	return nil
+	return nil, nil
 }
 
 // answerMalformed answers what could not be parsed, and reads on for a moment so that the answer arrives.
@@ -225,7 +184,6 @@ func (c *h1Conn) answerMalformed(no *malformed) {
 
 // handle serves one request and reports whether the connection goes on, or is no longer ours.
 func (c *h1Conn) handle(r *http.Request) (keep, hijacked bool) {
-	r.RemoteAddr = c.tunnel.remote
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	w := &h1Response{c: c, r: r, left: -1}
@@ -235,7 +193,7 @@ func (c *h1Conn) handle(r *http.Request) (keep, hijacked bool) {
 		w.body = &h1Body{c: c, w: w, src: r.Body, expects: strings.EqualFold(r.Header.Get("Expect"), "100-continue") && r.ProtoAtLeast(1, 1)}
 		r.Body = w.body
 	}
-	c.in.watch(cancel, w.body == nil)
+	c.in.watch(cancel, w, w.body == nil)
 	ended := c.run(ctx, w)
 	if w.hijacked {
 		return false, true
@@ -244,9 +202,7 @@ func (c *h1Conn) handle(r *http.Request) (keep, hijacked bool) {
 	if ended {
 		ended = w.finish() == nil
 	}
-	w.bw.Reset(nil)
-	h1Writers.Put(w.bw)
-	w.bw = nil
+	w.giveWriter()
 	if !ended {
 		return false, false
 	}
@@ -268,77 +224,40 @@ func (c *h1Conn) run(ctx context.Context, w *h1Response) (whole bool) {
 		if v := recover(); v != nil {
 			whole = false
 			if v != http.ErrAbortHandler { //nolint:errorlint // the very value
-				c.g.log.Error("request panicked", "request_id", c.tunnel.id, "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+				c.g.log.Error("request panicked", "request_id", c.id(), "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
 			}
 		}
 	}()
-	c.tunnel.requests.Add(1)
-	c.g.forward(w, &inbound{ctx: ctx, r: w.r, tunnel: c.tunnel, conn: c.conn, secure: c.tls})
+	in := &inbound{ctx: ctx, r: w.r, tunnel: c.tunnel, via: c.via, conn: c.conn, secure: c.tls}
+	if c.tunnel != nil {
+		c.tunnel.requests.Add(1)
+	} else if w.r.Method == http.MethodConnect {
+		c.g.connector.connect(w, in)
+		return false // the connection is a tunnel's now, or ends
+	}
+	c.g.forward(w, in)
 	return true
+}
+
+// notTLS answers who speaks plain HTTP to a port that speaks TLS, where that is why nothing could be read.
+func (c *h1Conn) notTLS(err error) {
+	var other tls.RecordHeaderError
+	if !errors.As(err, &other) || other.Conn == nil || other.RecordHeader[0] < 'A' || other.RecordHeader[0] > 'Z' {
+		return
+	}
+	_ = other.Conn.SetWriteDeadline(time.Now().Add(lingering))
+	if _, err := other.Conn.Write(c.g.answerMalformed(nil, c.conn.RemoteAddr(), headNotTLS)); err == nil {
+		lingerOn(other.Conn)
+	}
 }
 
 // linger ends our side and reads what the fetcher still sends, for a moment.
-func (c *h1Conn) linger() {
-	if closeWrite(c.conn) != nil {
+func (c *h1Conn) linger() { lingerOn(c.conn) }
+
+func lingerOn(c net.Conn) {
+	if closeWrite(c) != nil {
 		return
 	}
-	_ = c.conn.SetReadDeadline(time.Now().Add(lingering))
-	_, _ = io.CopyN(io.Discard, c.conn, lingeringBytes)
-}
-
-// h1Conns are the connections being served.
-type h1Conns struct {
-	mu     sync.Mutex
-	all    map[*h1Conn]struct{}
-	closed bool
-	empty  chan struct{} // closed when the last one ends after the close
-}
-
-func newH1Conns() *h1Conns { return &h1Conns{all: map[*h1Conn]struct{}{}, empty: make(chan struct{})} }
-
-func (s *h1Conns) add(c *h1Conn) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return false
-	}
-	s.all[c] = struct{}{}
-	return true
-}
-
-// remove takes out a connection that has ended, or that is no longer served here (a WebSocket, which the drain waits for
-// last).
-func (s *h1Conns) remove(c *h1Conn) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, there := s.all[c]; !there {
-		return
-	}
-	delete(s.all, c)
-	if s.closed && len(s.all) == 0 {
-		close(s.empty)
-	}
-}
-
-// shutdown closes the connections that wait for a request and waits for the others, which end after their answer.
-func (s *h1Conns) shutdown(ctx context.Context) error {
-	s.mu.Lock()
-	if !s.closed {
-		s.closed = true
-		if len(s.all) == 0 {
-			close(s.empty)
-		}
-	}
-	for c := range s.all {
-		if c.state.CompareAndSwap(h1Idle, h1Closed) {
-			c.conn.Close()
-		}
-	}
-	s.mu.Unlock()
-	select {
-	case <-s.empty:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	_ = c.SetReadDeadline(time.Now().Add(lingering))
+	_, _ = io.CopyN(io.Discard, c, lingeringBytes)
 }

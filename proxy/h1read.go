@@ -4,68 +4,46 @@ import (
 	"context"
 	"errors"
 	"io"
-	"math"
 	"net"
-	"net/http"
 	"sync"
 	"time"
 )
-
-const h1NoLimit = math.MaxInt64
 
 // goneAfter is how long a request runs before its connection is watched for the fetcher's leaving. Most requests that
 // need no waiting are over by then.
 const goneAfter = 10 * time.Millisecond
 
-// h1Reader reads a tunnel's connection: it follows the heads (headScan), bounds them, and tells when a fetcher leaves
-// while its request is served. For that it reads one byte ahead, which the next request then begins with.
+// h1Reader reads a fetcher's connection, and tells when the fetcher leaves while its request is served. For that it reads
+// one byte ahead, which the next request then begins with.
 type h1Reader struct {
-	conn  net.Conn
-	heads headScan
-	left  int64 // bytes a head may still have
-	late  bool  // a read ran out of time
+	conn net.Conn
 
 	mu      sync.Mutex
 	turned  *sync.Cond
 	timer   *time.Timer        // begins the watch
 	gone    context.CancelFunc // of the request being served; nil: none is watched
+	answer  *h1Response        // to it
 	armed   bool               // the timer is this request's
-	ahead   bool               // a byte is being read ahead
+	ahead   bool               // a byte is being read ahead, or a half-closed connection looked at
 	aborted bool               // and shall not be
 	has     bool               // a byte was read ahead
 	b       [1]byte
+	pause   time.Duration // till the next look at a half-closed connection; 0: it is none
 }
 
 func newH1Reader(c net.Conn) *h1Reader {
-	r := &h1Reader{conn: c, left: h1NoLimit}
+	r := &h1Reader{conn: c}
 	r.turned = sync.NewCond(&r.mu)
 	return r
 }
 
 // Read is for the reader of requests and bodies. It is never called while a byte is read ahead.
-func (r *h1Reader) Read(p []byte) (n int, err error) {
-	if r.left <= 0 {
-		return 0, io.EOF
+func (r *h1Reader) Read(p []byte) (int, error) {
+	if r.has && len(p) > 0 {
+		p[0], r.has = r.b[0], false
+		return 1, nil
 	}
-	if len(p) == 0 {
-		return 0, nil
-	}
-	if int64(len(p)) > r.left {
-		p = p[:r.left]
-	}
-	if r.has {
-		p[0], r.has, n = r.b[0], false, 1
-	} else {
-		n, err = r.conn.Read(p)
-	}
-	if err != nil && timedOut(err) {
-		r.late = true
-	}
-	r.left -= int64(n)
-	if n > 0 && !r.heads.off {
-		r.heads.scan(p[:n])
-	}
-	return n, err
+	return r.conn.Read(p)
 }
 
 // timedOut tells whether err is of a deadline.
@@ -79,25 +57,29 @@ func (r *h1Reader) awaitByte() error {
 	if r.has {
 		return nil
 	}
-	for {
-		n, err := r.conn.Read(r.b[:])
-		if n == 1 {
-			r.has = true
-			return nil
-		}
-		if err != nil {
-			return err
-		}
+	n, err := r.readByte()
+	r.has = n == 1
+	return err
+}
+
+// readByte reads one byte into b.
+func (r *h1Reader) readByte() (n int, err error) {
+	for n == 0 && err == nil {
+		n, err = r.conn.Read(r.b[:])
 	}
+	if n == 1 {
+		err = nil
+	}
+	return n, err
 }
 
 // watch calls gone when the fetcher leaves, until unwatch. now: nothing more of this request is to be read.
-func (r *h1Reader) watch(gone context.CancelFunc, now bool) {
+func (r *h1Reader) watch(gone context.CancelFunc, answer *h1Response, now bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.gone = gone
+	r.gone, r.answer, r.pause = gone, answer, 0
 	if now {
-		r.arm()
+		r.arm(goneAfter)
 	}
 }
 
@@ -106,34 +88,46 @@ func (r *h1Reader) bodyRead() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.gone != nil {
-		r.arm()
+		r.arm(goneAfter)
 	}
 }
 
-func (r *h1Reader) arm() {
+func (r *h1Reader) arm(d time.Duration) {
 	r.armed = true
 	if r.timer == nil {
-		r.timer = time.AfterFunc(goneAfter, r.readAhead)
+		r.timer = time.AfterFunc(d, r.look)
 		return
 	}
-	r.timer.Reset(goneAfter)
+	r.timer.Reset(d)
 }
 
-// readAhead waits for a byte or for the connection's end.
-func (r *h1Reader) readAhead() {
+// look is the timer's: it waits for a byte or for the connection's end, or looks again at a half-closed one.
+func (r *h1Reader) look() {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	if !r.armed || r.has || r.ahead {
-		r.mu.Unlock()
 		return
 	}
 	r.ahead = true
+	answer, pause := r.answer, r.pause
 	r.mu.Unlock()
-	n, err := r.conn.Read(r.b[:])
+	n, err, stays := 0, io.EOF, false
+	if pause > 0 {
+		stays = !wasReset(r.conn) && answer.asks()
+	} else {
+		began := time.Now()
+		n, err = r.readByte()
+		stays = (err == io.EOF || err == io.ErrUnexpectedEOF) && answer.stays(time.Since(began) < endWasThere)
+	}
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	r.ahead = false
 	r.has = n == 1
-	if err != nil && !(r.aborted && timedOut(err)) && r.gone != nil {
+	switch {
+	case err == nil, r.aborted && timedOut(err), r.gone == nil:
+	case stays:
+		r.pause = max(halfClosedPause, min(4*pause, halfClosedPauseMax))
+		r.arm(r.pause)
+	default:
 		r.gone()
 	}
 	r.turned.Broadcast()
@@ -146,7 +140,7 @@ func (r *h1Reader) unwatch() {
 	if r.gone == nil {
 		return
 	}
-	r.gone, r.armed = nil, false
+	r.gone, r.answer, r.armed = nil, nil, false
 	if r.timer != nil {
 		r.timer.Stop()
 	}
@@ -160,74 +154,4 @@ func (r *h1Reader) unwatch() {
 	}
 	r.aborted = false
 	_ = r.conn.SetReadDeadline(time.Time{})
-}
-
-// h1Body is a request's body. Reading it asks the fetcher to go on where it waits for that (RFC 9110 10.1.1). It is
-// read by the transport's goroutine, which may go on after the answer came; after end it reads nothing any more.
-type h1Body struct {
-	c       *h1Conn
-	w       *h1Response
-	src     io.ReadCloser
-	expects bool // the fetcher waits for 100 (Continue)
-
-	mu    sync.Mutex // held while it is read
-	state sync.Mutex // guards what follows
-	whole bool
-	over  bool
-}
-
-func (b *h1Body) Read(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.done() {
-		return 0, http.ErrBodyReadAfterClose
-	}
-	if b.expects {
-		b.expects = false
-		if err := b.w.goOn(); err != nil {
-			return 0, err
-		}
-	}
-	n, err := b.src.Read(p)
-	if err == io.EOF {
-		b.state.Lock()
-		first := !b.whole
-		b.whole = true
-		b.state.Unlock()
-		if first {
-			b.c.in.bodyRead()
-		}
-	}
-	return n, err
-}
-
-// Close leaves the rest unread; the connection then ends with the answer.
-func (b *h1Body) Close() error { return nil }
-
-func (b *h1Body) done() bool {
-	b.state.Lock()
-	defer b.state.Unlock()
-	return b.over
-}
-
-// read reports whether all of the body was read.
-func (b *h1Body) read() bool {
-	b.state.Lock()
-	defer b.state.Unlock()
-	return b.whole
-}
-
-// end stops whoever still reads, and reports whether the body was read whole.
-func (b *h1Body) end() bool {
-	b.state.Lock()
-	b.over = true
-	whole := b.whole
-	b.state.Unlock()
-	if whole {
-		return true
-	}
-	_ = b.c.conn.SetReadDeadline(time.Unix(1, 0))
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return false
 }

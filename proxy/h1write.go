@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"io"
 	"net"
@@ -28,6 +29,7 @@ type h1Response struct {
 	chunked  bool       // by chunks
 	left     int64      // bytes still owed of the length named; -1: none was
 	closes   bool       // the connection ends with this answer
+	half     bool       // the fetcher has ended its direction and waits
 	hijacked bool
 	trailers []string // announced
 }
@@ -62,10 +64,12 @@ func (w *h1Response) goOn() error {
 
 // WriteHeader writes the head into the buffer; a 1xx head goes out at once.
 func (w *h1Response) WriteHeader(code int) {
-	if w.wrote {
+	if w.wrote || w.hijacked {
 		return
 	}
 	if code < 200 && code != http.StatusSwitchingProtocols {
+		w.mu.Lock()
+		defer w.mu.Unlock()
 		w.status(code)
 		_ = w.header.Write(w.bw)
 		_, _ = w.bw.Write(crlf)
@@ -125,7 +129,7 @@ func (w *h1Response) frame(code int, h http.Header) {
 	if !w.chunked {
 		delete(h, "Trailer")
 	}
-	if w.r.Close || hasToken(h["Connection"], "close") || w.body != nil && !w.body.read() || w.c.g.drain.draining() {
+	if w.r.Close || hasToken(h["Connection"], "close") || w.body != nil && !w.body.read() || w.c.g.drain.draining() || w.half && w.c.br.Buffered() == 0 {
 		w.closes = true
 	}
 	switch {
@@ -220,22 +224,57 @@ func (w *h1Response) SetReadDeadline(t time.Time) error { return w.c.conn.SetRea
 // SetWriteDeadline bounds writes of the answer.
 func (w *h1Response) SetWriteDeadline(t time.Time) error { return w.c.conn.SetWriteDeadline(t) }
 
-// Hijack hands the connection over, with what was read of it and not used.
-func (w *h1Response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+// takeOver hands the connection over, before any answer. What was read of it and not used comes from it again.
+func (w *h1Response) takeOver() (net.Conn, error) {
 	if w.wrote {
-		return nil, nil, errors.New("the answer has begun")
+		return nil, errors.New("the answer has begun")
 	}
-	w.c.in.unwatch()
+	c := w.c
+	c.in.unwatch()
+	if w.body != nil {
+		w.body.end()
+	}
 	w.hijacked = true
-	w.c.g.h1.remove(w.c)
-	br := w.c.br
-	w.c.br = nil
-	if w.c.in.has {
-		_, _ = br.Peek(br.Buffered() + 1)
+	c.g.h1.remove(c)
+	early, _ := c.br.Peek(c.br.Buffered())
+	early = bytes.Clone(early)
+	if c.in.has {
+		early = append(early, c.in.b[0])
 	}
-	_ = w.c.conn.SetDeadline(time.Time{})
-	return w.c.conn, bufio.NewReadWriter(br, w.bw), nil
+	c.giveReader()
+	w.giveWriter()
+	_ = c.conn.SetDeadline(time.Time{})
+	if len(early) == 0 {
+		return c.conn, nil
+	}
+	return &replayConn{Conn: c.conn, early: early}, nil
 }
+
+func (w *h1Response) giveWriter() {
+	w.bw.Reset(nil)
+	h1Writers.Put(w.bw)
+	w.bw = nil
+}
+
+// replayConn is a connection of which something was read already.
+type replayConn struct {
+	net.Conn
+	early []byte
+}
+
+func (c *replayConn) Read(p []byte) (int, error) {
+	if len(c.early) == 0 || len(p) == 0 {
+		return c.Conn.Read(p)
+	}
+	n := copy(p, c.early)
+	if c.early = c.early[n:]; len(c.early) == 0 {
+		c.early = nil
+	}
+	return n, nil
+}
+
+// CloseWrite half-closes the connection under it.
+func (c *replayConn) CloseWrite() error { return closeWrite(c.Conn) }
 
 // dateSecond is a date as HTTP writes it.
 type dateSecond struct {

@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	"golang.org/x/net/http2/hpack"
+
+	"crawlgate/proxy/guard"
 )
 
 // h2Door translates one header block of a fetcher into one that the standard server takes: what the server would answer by
@@ -294,7 +296,7 @@ func (d *h2Door) requestFrames(stream uint32, ends bool) []byte {
 			d.mark(faultPath)
 			path = "*" // of which nothing of ours takes it for a URL
 		}
-		if escaped := escapeStray(path); escaped != path {
+		if escaped := guard.EscapeStrayTarget(path); escaped != path {
 			if d.size += len(escaped); d.size > d.max {
 				d.mark(faultTooLarge)
 				path = "*"
@@ -505,32 +507,4 @@ func originForm(path string) bool {
 		}
 	}
 	return true
-}
-
-// escapeStray writes a percent sign of the path that begins no escape as %25 (RFC 3986 2.4). Browsers send them as they
-// are. The query is nobody's to read.
-func escapeStray(target string) string {
-	path, _, _ := strings.Cut(target, "?")
-	if strings.IndexByte(path, '%') < 0 {
-		return target
-	}
-	var b strings.Builder
-	done := 0
-	for i := 0; i < len(path); i++ {
-		if path[i] != '%' || i+2 < len(path) && isHex(path[i+1]) && isHex(path[i+2]) {
-			continue
-		}
-		b.WriteString(target[done : i+1])
-		b.WriteString("25")
-		done = i + 1
-	}
-	if done == 0 {
-		return target
-	}
-	b.WriteString(target[done:])
-	return b.String()
-}
-
-func isHex(c byte) bool {
-	return c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'f'
 }

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"crawlgate/audit"
+	"crawlgate/proxy/guard"
 )
 
 // fields encodes name, value pairs as they are.
@@ -870,7 +871,7 @@ func fine(t *testing.T, fields []hpack.HeaderField) {
 		if path != "" || scheme != "" || authority == "" {
 			t.Fatalf("CONNECT %q %q %q", path, scheme, authority)
 		}
-	} else if method == "" || scheme != "https" || !originForm(path) || escapeStray(path) != path {
+	} else if method == "" || scheme != "https" || !originForm(path) || guard.EscapeStrayTarget(path) != path {
 		t.Fatalf("%q %q %q", method, scheme, path)
 	}
 	if strings.Contains(authority, "@") {

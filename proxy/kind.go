@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"crawlgate/pacing"
+	"crawlgate/proxy/guard"
 )
 
 // Values of limits.deny_kinds.
@@ -79,7 +80,7 @@ func (x *exchange) classify() kindOf {
 		k.hop = &hp
 	}
 	dest, mode, site := h.Get("Sec-Fetch-Dest"), h.Get("Sec-Fetch-Mode"), h.Get("Sec-Fetch-Site")
-	referer, origin := h.Get("Referer"), h.Get("Origin")
+	referer, origin := guard.EscapeStray(h.Get("Referer")), h.Get("Origin")
 
 	if isWebSocket(h) {
 		k.websocket, k.document = true, false
@@ -140,7 +141,7 @@ func (x *exchange) plain(k kindOf, target string) kindOf {
 	}
 	switch declared {
 	case "subresource":
-		if pg := x.g.pages.owner(x.id.session, h.Get("Crawlgate-Page"), "", x.rules.Server.CompanionWindow); pg != nil {
+		if pg := x.g.pages.owner(x.id.session, guard.EscapeStray(h.Get("Crawlgate-Page")), "", x.rules.Server.CompanionWindow); pg != nil {
 			k.document = false
 			return x.riding(k, pg)
 		}
@@ -153,7 +154,7 @@ func (x *exchange) plain(k kindOf, target string) kindOf {
 		return x.navigation(k, target, pacing.Render)
 	}
 	// A browser on plain http sends the page as Referer and asks for something else than HTML.
-	if ref := h.Get("Referer"); ref != "" && x.url.Scheme == "http" {
+	if ref := guard.EscapeStray(h.Get("Referer")); ref != "" && x.url.Scheme == "http" {
 		if pg := x.g.pages.owner(x.id.session, ref, "", x.rules.Server.CompanionWindow); pg != nil {
 			k.document = false
 			return x.riding(k, pg)

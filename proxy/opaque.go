@@ -60,7 +60,7 @@ func (g *Gate) serveOpaque(t *tunnel, tc *tunnelConn) {
 	_ = tc.SetDeadline(time.Time{})
 	done := g.drain.relay(tc)
 	defer done()
-	x.ev.BytesOut, x.ev.BytesIn = pump(tc, nil, up, x.rules.Server.StreamIdle)
+	x.ev.BytesOut, x.ev.BytesIn = pump(tc, up, x.rules.Server.StreamIdle)
 	x.ev.DoneAt = time.Now()
 }
 

@@ -13,6 +13,7 @@ type inbound struct {
 	r      *http.Request
 	tunnel *tunnel                // nil on the proxy port
 	conn   net.Conn               // the fetcher's; nil where it is none of HTTP/1
+	via    *listenerOf            // of the proxy port
 	secure bool                   // under TLS, in the tunnel
 	early  func(int, http.Header) // passes on a 1xx answer
 	readBy func(time.Time) error  // bounds the next read of the body

@@ -23,11 +23,16 @@ func (g *Gate) relay(w http.ResponseWriter, resp *http.Response, rb *relayBody) 
 	x := rb.x
 	defer x.end()
 	defer rb.Close()
-	conn, rw, err := http.NewResponseController(w).Hijack()
-	if err != nil {
+	ours, ok := w.(*h1Response)
+	if !ok {
 		// HTTP/2 towards the fetcher: it has no upgrade, and its client was not told otherwise.
-		x.outcome.Err = err
+		x.outcome.Err = http.ErrNotSupported
 		w.WriteHeader(http.StatusBadGateway)
+		return
+	}
+	conn, err := ours.takeOver()
+	if err != nil {
+		x.outcome.Err = err
 		return
 	}
 	done := g.drain.relay(conn)
@@ -44,11 +49,7 @@ func (g *Gate) relay(w http.ResponseWriter, resp *http.Response, rb *relayBody) 
 	if bw.Flush() != nil {
 		return
 	}
-	var early io.Reader
-	if n := rw.Reader.Buffered(); n > 0 {
-		early = io.LimitReader(rw.Reader, int64(n))
-	}
-	toSite, toClient := pump(conn, early, rb.ReadWriteCloser, x.rules.Server.StreamIdle)
+	toSite, toClient := pump(conn, rb.ReadWriteCloser, x.rules.Server.StreamIdle)
 	x.wire.out.Add(toSite)
 	x.wire.in.Add(toClient)
 }
@@ -59,7 +60,7 @@ const linger = 2 * time.Second
 
 // pump copies both ways until one side ends (the other then has linger to finish) or nothing moves for idle, and
 // returns the bytes a sent and received.
-func pump(a net.Conn, early io.Reader, b io.ReadWriteCloser, idle time.Duration) (fromA, fromB int64) {
+func pump(a net.Conn, b io.ReadWriteCloser, idle time.Duration) (fromA, fromB int64) {
 	var moved atomic.Int64
 	var once sync.Once
 	stop := func() { once.Do(func() { a.Close(); b.Close() }) }
@@ -102,11 +103,7 @@ func pump(a net.Conn, early io.Reader, b io.ReadWriteCloser, idle time.Duration)
 	go func() {
 		defer wg.Done()
 		defer ended(b)
-		var src io.Reader = a
-		if early != nil {
-			src = io.MultiReader(early, a)
-		}
-		fromA = copyCounting(b, src, &moved)
+		fromA = copyCounting(b, a, &moved)
 	}()
 	go func() {
 		defer wg.Done()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"crawlgate/audit"
+	"crawlgate/proxy/guard"
 )
 
 // storedField tells the fetcher that an answer was not transferred by the site but taken from what is kept.
@@ -256,7 +257,7 @@ func (x *exchange) forgetChanged(resp *http.Response) {
 
 // sameOrigin resolves a reference, or gives nil if it leads to another origin.
 func (x *exchange) sameOrigin(ref string) *url.URL {
-	u, err := x.url.Parse(ref)
+	u, err := x.url.Parse(guard.EscapeStray(ref))
 	if err != nil {
 		return nil
 	}

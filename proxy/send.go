@@ -12,6 +12,7 @@ import (
 
 	"crawlgate/pacing"
 	"crawlgate/policy"
+	"crawlgate/proxy/guard"
 	"crawlgate/sign"
 )
 
@@ -282,7 +283,7 @@ func (x *exchange) redirected(resp *http.Response) {
 	loc := resp.Header.Get("Location")
 	x.ev.SetLocation(loc)
 	x.ev.Permanent = resp.StatusCode == 301 || resp.StatusCode == 308
-	u, err := x.url.Parse(loc)
+	u, err := x.url.Parse(guard.EscapeStray(loc))
 	if err != nil || loc == "" {
 		return
 	}

@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/textproto"
@@ -30,6 +31,9 @@ type siteConn struct {
 	place *list.Element // in resting; guarded by the lock of conns, as since is
 }
 
+// noHeadLimit is for what is no head.
+const noHeadLimit = math.MaxInt64
+
 // Read is for the reader of answers; it bounds their heads.
 func (c *siteConn) Read(p []byte) (int, error) {
 	if c.left <= 0 {
@@ -39,7 +43,7 @@ func (c *siteConn) Read(p []byte) (int, error) {
 		p = p[:c.left]
 	}
 	n, err := c.Conn.Read(p)
-	if c.left != h1NoLimit {
+	if c.left != noHeadLimit {
 		c.left -= int64(n)
 	}
 	return n, err
@@ -123,7 +127,7 @@ func (x *siteExchange) run() (*http.Response, error) {
 		}
 		if resp.StatusCode >= 200 || resp.StatusCode == http.StatusSwitchingProtocols {
 			x.up.answered()
-			x.c.left = h1NoLimit
+			x.c.left = noHeadLimit
 			return resp, x.frame(resp)
 		}
 		if err := x.w.earlyHint(resp.StatusCode, resp.Header); err != nil {

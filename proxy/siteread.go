@@ -179,7 +179,7 @@ const maxTrailerBytes = 64 << 10
 func (b *siteBody) readTrailer() error {
 	b.x.c.left = maxTrailerBytes + int64(b.x.br.Buffered())
 	h, err := b.x.tp.ReadMIMEHeader()
-	b.x.c.left = h1NoLimit
+	b.x.c.left = noHeadLimit
 	if err != nil {
 		return b.x.headError(err, false)
 	}

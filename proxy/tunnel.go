@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -89,13 +88,13 @@ func (t *tunnel) leafName() string {
 
 // acceptConnect judges the CONNECT itself: credentials, syntax, port, load. Everything else is judged inside, where
 // the fetcher can read the answer.
-func (g *Gate) acceptConnect(r *http.Request) (*tunnel, *http.Response) {
-	x := g.begin(&inbound{ctx: r.Context(), r: r})
+func (g *Gate) acceptConnect(in *inbound) (*tunnel, *http.Response) {
+	r, x := in.r, g.begin(in)
 	x.ev.Method = http.MethodConnect
 	if g.drain.draining() {
 		return nil, x.refuse(drainingNow())
 	}
-	id, ref := g.identify(r)
+	id, ref := g.identify(in)
 	if ref != nil {
 		return nil, x.refuse(ref)
 	}
@@ -132,7 +131,6 @@ func (g *Gate) serveTunnel(t *tunnel, conn net.Conn) {
 		}
 	}()
 	limit := g.rules().Server.ReadHead
-	// The outer server leaves its own deadlines on a hijacked connection.
 	_ = conn.SetDeadline(time.Now().Add(limit))
 	// RFC 9110 9.3.6: no Content-Length, no Transfer-Encoding.
 	if _, err := conn.Write([]byte("HTTP/1.1 200 Connection established\r\n\r\n")); err != nil {
@@ -238,9 +236,4 @@ func (c *firstByteConn) Read(p []byte) (int, error) {
 		return 1, nil
 	}
 	return c.Conn.Read(p)
-}
-
-// isTokenByte tells whether b may begin an HTTP method (RFC 9110 5.6.2).
-func isTokenByte(b byte) bool {
-	return b >= '0' && b <= '9' || b >= 'A' && b <= 'Z' || b >= 'a' && b <= 'z' || strings.IndexByte("!#$%&'*+-.^_`|~", b) >= 0
 }

@@ -15,12 +15,7 @@ import (
 // allowed is step 4.
 func (x *exchange) allowed(ctx context.Context) *refusal {
 	queue := &queued{Context: ctx, d: x.g.drain}
-	q := x.query()
-	v := x.g.policy.Check(queue, q)
-	if u := x.asWritten(); v.Allowed && u != nil {
-		q.URL = u
-		v = x.g.policy.Check(queue, q)
-	}
+	v := x.judge(queue, x.query())
 	queue.done()
 	x.verdict = v
 	x.noteVerdict(v)
@@ -57,6 +52,16 @@ func (x *exchange) allowed(ctx context.Context) *refusal {
 		return no
 	}
 	return x.unlessReporting(no)
+}
+
+// judge asks robots.txt and signals.
+func (x *exchange) judge(ctx context.Context, q policy.Query) policy.Verdict {
+	v := x.g.policy.Check(ctx, q)
+	if u := x.asWritten(); v.Allowed && u != nil {
+		q.URL = u
+		v = x.g.policy.Check(ctx, q)
+	}
+	return v
 }
 
 // asWritten is the target in the fetcher's own spelling, where that has a stray percent sign, which leaves as %25: a rule may

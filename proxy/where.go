@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"crawlgate/allowlist"
+	"crawlgate/proxy/guard"
 )
 
 // where is step 3.
@@ -194,7 +195,7 @@ func (x *exchange) allowRequest() allowlist.Request {
 		v = h.Get("Origin")
 	}
 	if v != "" {
-		if u, err := url.Parse(v); err == nil {
+		if u, err := url.Parse(guard.EscapeStray(v)); err == nil {
 			req.Referer = u
 		}
 	}
@@ -267,7 +268,7 @@ func (x *exchange) noteGone() {
 // userAgent is the name the request goes out under.
 func (x *exchange) userAgent() string {
 	if x.profile.Agent.Pass {
-		return x.in.Header.Get("User-Agent")
+		return strings.Clone(x.in.Header.Get("User-Agent"))
 	}
 	return x.profile.Agent.UserAgent
 }

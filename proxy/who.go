@@ -26,7 +26,7 @@ func (x *exchange) who() *refusal {
 		id = x.tun.client
 	default:
 		var no *refusal
-		if id, no = x.g.identify(x.in); no != nil {
+		if id, no = x.g.identify(x.from); no != nil {
 			return no
 		}
 	}
@@ -42,6 +42,7 @@ func (x *exchange) who() *refusal {
 			if name = strings.TrimSpace(name); !plainName(name) {
 				return &refusal{code: BadRequest, class: "job_name", detail: "Crawlgate-Job does not name a job"}
 			}
+			name = strings.Clone(name) // jobs live long
 			x.job, x.ev.Job = name, name
 			x.jobLimit = jobLimit(rest)
 		}
@@ -58,17 +59,13 @@ func (x *exchange) who() *refusal {
 	return nil
 }
 
-// wellFormed checks what net/http lets pass: number of fields, length of the target.
+// wellFormed checks what the servers let pass: number of fields, length of the target.
 func (x *exchange) wellFormed() *refusal {
 	if no := x.from.fault; no != nil {
 		if x.tun != nil {
 			x.setClient(x.tun.client)
 		}
 		return &refusal{code: BadRequest, status: no.status, class: no.class, detail: no.detail()}
-	}
-	if x.in.Method == "PRI" {
-		return &refusal{code: BadRequest, status: http.StatusHTTPVersionNotSupported, class: "request_version",
-			detail: "This is how HTTP/2 begins, and it is spoken only under TLS here. Use HTTP/1.1, or https."}
 	}
 	if x.in.ProtoMajor == 2 && !oneLength(x.in.Header["Content-Length"], x.in.ContentLength) {
 		return &refusal{code: BadRequest, class: "request_framing", detail: "Content-Length is not a single number that the body keeps to. Send the body's length, or none."}
@@ -117,6 +114,9 @@ func (x *exchange) what() *refusal {
 		return no
 	}
 	x.setTarget(u, host, port)
+	if x.from.raw == "" { // over HTTP/2 it has been escaped before
+		x.from.raw = guard.StrayTarget(x.in.RequestURI)
+	}
 	if x.tun != nil && u.Scheme == "http" && port == 443 {
 		return &refusal{code: SchemeDenied, class: "connect_not_tls", detail: "Plain HTTP in a tunnel to port 443 is not served. Speak TLS in the tunnel."}
 	}
@@ -172,14 +172,12 @@ func (x *exchange) readTarget() (*url.URL, guard.Host, uint16, *refusal) {
 	absolute := !strings.HasPrefix(r.RequestURI, "/") && strings.Contains(r.RequestURI, "://") // a query may hold a URL
 	if absolute {
 		// An absolute target inside a tunnel must name the tunnel's host, and its scheme, too.
-		if u, err := url.Parse(r.RequestURI); err == nil {
-			raw = u.Host
-			if u.User != nil {
-				return deny(refusalFor(&guard.HostError{Class: "target_userinfo", Text: "user name or password in the target"}))
-			}
-			if !strings.EqualFold(u.Scheme, scheme) {
-				return deny(&refusal{code: SchemeDenied, class: "scheme_denied", detail: "The target's scheme is not the tunnel's. Send the path alone."})
-			}
+		raw = r.URL.Host
+		if r.URL.User != nil {
+			return deny(refusalFor(&guard.HostError{Class: "target_userinfo", Text: "user name or password in the target"}))
+		}
+		if !strings.EqualFold(r.URL.Scheme, scheme) {
+			return deny(&refusal{code: SchemeDenied, class: "scheme_denied", detail: "The target's scheme is not the tunnel's. Send the path alone."})
 		}
 	}
 	h, _, err := guard.ParseAuthority(raw, t.port)

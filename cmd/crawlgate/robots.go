@@ -273,7 +273,7 @@ func (a *app) robotsTest(ctx context.Context, t *robotsTest, f *robotsFlags, url
 
 // judge answers for one URL; body is what was judged by, nil when nothing was.
 func (t *robotsTest) judge(ctx context.Context, raw string) (v policy.Verdict, body []byte, err error) {
-	u, err := url.Parse(raw)
+	u, err := url.Parse(guard.EscapeStray(raw))
 	switch {
 	case err != nil:
 	case u.Scheme != "http" && u.Scheme != "https":
@@ -306,10 +306,15 @@ func (t *robotsTest) judge(ctx context.Context, raw string) (v policy.Verdict, b
 	if t.profile.Mode == policy.ModeIgnore {
 		return ignored(raw), nil, nil
 	}
-	return group.DecideString(raw, policy.Options{
+	o := policy.Options{
 		StopOn: t.profile.StopOn, NamedGroupStopsAll: t.profile.NamedGroupStopsAll,
 		EnforceVisitTime: t.profile.VisitTime == policy.Enforce, At: t.at,
-	}), body, nil
+	}
+	v = group.DecideString(raw, o)
+	if sent := guard.EscapeStray(raw); v.Allowed && sent != raw {
+		v = group.DecideString(sent, o) // as it leaves: the gate judges by both, and so does this
+	}
+	return v, body, nil
 }
 
 // bind compiles the part of a file that binds the agent.

@@ -88,7 +88,8 @@ func userinfo(authority string) error {
 // scheme http or https and returns it normalised: scheme and host in lower
 // case, the port only when it is not the scheme's default, path at least `/`,
 // no userinfo, no fragment. Path and query stay as they were sent, except that
-// bytes which no URL may hold are percent-encoded in the path (RFC 3986 3.3).
+// bytes which no URL may hold are percent-encoded in the path (RFC 3986 3.3),
+// and so is a percent sign that begins no escape (2.4).
 //
 // The error is a *HostError: request_malformed, not_a_proxy_request,
 // scheme_denied, or what ParseAuthority gives.
@@ -157,9 +158,9 @@ func parseURL(raw string, authority func(string, uint16) (Host, uint16, error)) 
 	if path == "" {
 		path = "/"
 	}
-	path = escapeInvalid(path)
+	path = escapeInvalid(escapeStray(path))
 	if u.Path, err = url.PathUnescape(path); err != nil {
-		return fail(classRequest, "path of %s holds a percent sign that starts no escape", quoteTarget(raw))
+		return fail(classRequest, "path of %s cannot be read", quoteTarget(raw))
 	}
 	if u.EscapedPath() != path {
 		u.RawPath = path

@@ -24,6 +24,11 @@ func TestParseURL(t *testing.T) {
 		{"http://example.com/a?q=%zz|\xfc&u=http://x@y/", "http://example.com/a?q=%zz|\xfc&u=http://x@y/"},
 		{"http://example.com/a:b@c;d=e,f!$&'()*+", "http://example.com/a:b@c;d=e,f!$&'()*+"},
 		{"http://example.com/*", "http://example.com/*"},
+		{"http://example.com/%", "http://example.com/%25"},
+		{"http://example.com/100%", "http://example.com/100%25"},
+		{"http://example.com/%4", "http://example.com/%254"},
+		{"http://example.com/%zz?%zz", "http://example.com/%25zz?%zz"},
+		{"http://example.com/a%%41%4%2f|", "http://example.com/a%25%41%254%2f%7C"},
 	} {
 		u, _, _, err := ParseURL(c.in)
 		if err != nil {
@@ -47,9 +52,6 @@ func TestParseURL(t *testing.T) {
 		{"http:", classRequest},
 		{"http://", classMalformed},
 		{"http://?x", classMalformed},
-		{"http://example.com/%", classRequest},
-		{"http://example.com/%4", classRequest},
-		{"http://example.com/%zz", classRequest},
 		{"http://example.com/a b", classRequest},
 		{"http://example.com/\x00", classRequest},
 		{"http://example.com/\x7f", classRequest},
@@ -60,6 +62,36 @@ func TestParseURL(t *testing.T) {
 	} {
 		if _, _, _, err := ParseURL(c.in); classOf(err) != c.want {
 			t.Errorf("%q: class %s, want %s", c.in, classOf(err), c.want)
+		}
+	}
+}
+
+// TestStray: in the path, and nowhere else.
+func TestStray(t *testing.T) {
+	for _, c := range []struct{ in, want, raw string }{
+		{"/a", "/a", ""},
+		{"/100%25", "/100%25", ""},
+		{"/100%?a=%", "/100%25?a=%", "/100%?a=%"},
+		{"/?a=%", "/?a=%", ""},
+		{"/a#%", "/a#%", ""},
+		{"/%zz/http://x/%", "/%25zz/http://x/%25", "/%zz/http://x/%"},
+		{"http://h/%4", "http://h/%254", "/%4"},
+		{"http://h%zz/", "http://h%zz/", ""},
+		{"http://h%zz", "http://h%zz", ""},
+		{"//h%zz/%", "//h%zz/%25", "//h%zz/%"}, // a reference to another host, and a path
+		{"%", "%25", "%"},
+		{"", "", ""},
+	} {
+		if got := EscapeStray(c.in); got != c.want {
+			t.Errorf("%q: %q, want %q", c.in, got, c.want)
+		}
+		if got := StrayTarget(c.in); got != c.raw {
+			t.Errorf("%q: raw %q, want %q", c.in, got, c.raw)
+		}
+	}
+	for in, want := range map[string]string{"//h%zz/%?%": "//h%25zz/%25?%", "/%41": "/%41", "*": "*", "/a?b://c/%": "/a?b://c/%"} {
+		if got := EscapeStrayTarget(in); got != want {
+			t.Errorf("target %q: %q, want %q", in, got, want)
 		}
 	}
 }
@@ -200,7 +232,7 @@ func TestMessagesHoldNoSecrets(t *testing.T) {
 		}
 	}
 	for _, target := range []string{
-		"/abs?token=" + secret, "http:/a?" + secret, "http://h/p#" + secret, "http://h/%zz?token=" + secret, "http://h/ p?token=" + secret,
+		"/abs?token=" + secret, "http:/a?" + secret, "http://h/p#" + secret, "http://h%zz/?token=" + secret, "http://h/ p?token=" + secret,
 		"http://u:" + secret + "@h/", "http://u:" + secret + "@h/ ", "http://u:" + secret + "@h%41/", "http://u:" + secret + "@h\\x/",
 		"u:" + secret + "@h/p", "http:u:" + secret + "@h",
 	} {
