@@ -20,20 +20,24 @@ type metrics struct {
 	registry *prometheus.Registry
 	serve    http.Handler
 
-	events    *prometheus.CounterVec   // type
-	requests  *prometheus.CounterVec   // decision, kind
-	refusals  *prometheus.CounterVec   // reason
-	wouldDeny *prometheus.CounterVec   // reason
-	turns     *prometheus.CounterVec   // kind, outcome
-	turnWait  *prometheus.HistogramVec // kind
-	turnHold  *prometheus.HistogramVec // kind
-	noTurn    *prometheus.CounterVec   // reason
-	responses *prometheus.CounterVec   // class
-	bytes     *prometheus.CounterVec   // direction
-	asked     *prometheus.CounterVec   // outcome
+	// Those of every event are looked up once, and not by hashes of labels each time.
+	events    map[string]prometheus.Counter    // type
+	requests  map[[2]string]prometheus.Counter // decision, kind
+	turns     map[[2]string]prometheus.Counter // kind, outcome
+	turnWait  map[string]prometheus.Observer   // kind
+	turnHold  map[string]prometheus.Observer   // kind
+	responses [5]prometheus.Counter            // class
+	in        prometheus.Counter               // bytes
+	out       prometheus.Counter
+	stored    prometheus.Counter
+	signed    map[string]prometheus.Counter  // state
+	duration  map[string]prometheus.Observer // decision
+
+	refusals  *prometheus.CounterVec // reason
+	wouldDeny *prometheus.CounterVec // reason
+	noTurn    *prometheus.CounterVec // reason
+	asked     *prometheus.CounterVec // outcome
 	kept      prometheus.Counter
-	signed    *prometheus.CounterVec   // state
-	duration  *prometheus.HistogramVec // decision
 	lost      prometheus.Counter
 	denied    *prometheus.CounterVec // why
 }
@@ -66,42 +70,40 @@ func newMetrics(s *Server) *metrics {
 		m.registry.MustRegister(h)
 		return h
 	}
-	m.events = counter("crawlgate_events_total", "Audit events recorded, by type.", "type")
-	m.requests = counter("crawlgate_requests_total", "Requests of clients and robots.txt fetches of the gate, by decision and kind.", "decision", "kind")
+	events := counter("crawlgate_events_total", "Audit events recorded, by type.", "type")
+	requests := counter("crawlgate_requests_total", "Requests of clients and robots.txt fetches of the gate, by decision and kind.", "decision", "kind")
 	m.refusals = counter("crawlgate_refusals_total", "Requests that the gate refused, by reason code.", "reason")
 	m.wouldDeny = counter("crawlgate_would_deny_total", "Requests that report-only mode let pass, by the reason that would have refused them.", "reason")
-	m.turns = counter("crawlgate_turns_total", "Requests sent, by kind and by what the site made of them.", "kind", "outcome")
-	m.turnWait = histogram("crawlgate_turn_wait_seconds", "Time a request that was sent waited for its turn.", waitBuckets, "kind")
-	m.turnHold = histogram("crawlgate_turn_hold_seconds", "Time from the first byte sent to the end of the answer.", holdBuckets, "kind")
+	turns := counter("crawlgate_turns_total", "Requests sent, by kind and by what the site made of them.", "kind", "outcome")
+	turnWait := histogram("crawlgate_turn_wait_seconds", "Time a request that was sent waited for its turn.", waitBuckets, "kind")
+	turnHold := histogram("crawlgate_turn_hold_seconds", "Time from the first byte sent to the end of the answer.", holdBuckets, "kind")
 	m.noTurn = counter("crawlgate_turns_refused_total", "Requests that got no turn, by reason code.", "reason")
-	m.responses = counter("crawlgate_upstream_responses_total", "Answers of sites, by class of status.", "class")
-	m.bytes = counter("crawlgate_body_bytes_total", "Body bytes from sites (in), to sites (out) and from kept answers in place of a site's (stored).", "direction")
+	responses := counter("crawlgate_upstream_responses_total", "Answers of sites, by class of status.", "class")
+	bytes := counter("crawlgate_body_bytes_total", "Body bytes from sites (in), to sites (out) and from kept answers in place of a site's (stored).", "direction")
 	m.asked = counter("crawlgate_revalidations_total", "Requests for which an answer was kept, by what the site was asked and said.", "outcome")
-	m.signed = counter("crawlgate_signatures_total", "Requests sent, by state of their Web Bot Auth signature.", "state")
-	m.duration = histogram("crawlgate_request_seconds", "Time from a request's arrival to its end, the wait included, by decision.", holdBuckets, "decision")
+	signed := counter("crawlgate_signatures_total", "Requests sent, by state of their Web Bot Auth signature.", "state")
+	duration := histogram("crawlgate_request_seconds", "Time from a request's arrival to its end, the wait included, by decision.", holdBuckets, "decision")
 	m.denied = counter("crawlgate_admin_denied_total", "Requests that the admin or publish listener refused.", "why")
 	m.lost = prometheus.NewCounter(prometheus.CounterOpts{Name: "crawlgate_audit_gap_events_total", Help: "Events that the audit log says were lost."})
 	m.kept = prometheus.NewCounter(prometheus.CounterOpts{Name: "crawlgate_answers_kept_total", Help: "Answers of sites that were put into the store."})
 	m.registry.MustRegister(m.kept, m.lost, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
-	preset(m.events, append(slices.Clone(eventTypes), reasonOther))
-	preset(m.requests, decisions, append(slices.Clone(kinds), reasonOther))
-	preset(m.refusals, append(slices.Clone(reasons), reasonOther))
-	preset(m.wouldDeny, append(slices.Clone(reasons), reasonOther))
-	preset(m.turns, append(slices.Clone(kinds), reasonOther), outcomes)
+	withOther := func(values []string) []string { return append(slices.Clone(values), reasonOther) }
+	m.events = preset(events, withOther(eventTypes))
+	m.requests = presets(requests, decisions, withOther(kinds))
+	m.turns = presets(turns, withOther(kinds), outcomes)
+	m.turnWait, m.turnHold = observers(turnWait, withOther(kinds)), observers(turnHold, withOther(kinds))
+	m.duration = observers(duration, decisions)
+	m.signed = preset(signed, withOther(signatureStates))
+	for i, class := range statusClasses {
+		m.responses[i] = responses.WithLabelValues(class)
+	}
+	m.in, m.out, m.stored = bytes.WithLabelValues("in"), bytes.WithLabelValues("out"), bytes.WithLabelValues("stored")
+	preset(m.refusals, withOther(reasons))
+	preset(m.wouldDeny, withOther(reasons))
 	preset(m.noTurn, turnReasons)
-	preset(m.responses, statusClasses)
-	preset(m.bytes, []string{"in", "out", "stored"})
 	preset(m.asked, revalidations)
-	preset(m.signed, append(slices.Clone(signatureStates), reasonOther))
 	preset(m.denied, deniedWhys)
-	for _, k := range kinds {
-		m.turnWait.WithLabelValues(k)
-		m.turnHold.WithLabelValues(k)
-	}
-	for _, d := range decisions {
-		m.duration.WithLabelValues(d)
-	}
 
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "crawlgate_build_info", Help: "Always 1; the labels say which program this is.",
@@ -113,31 +115,45 @@ func newMetrics(s *Server) *metrics {
 	return m
 }
 
-// preset makes every series of a vector at 0.
-func preset(c *prometheus.CounterVec, sets ...[]string) {
-	if len(sets) == 1 {
-		for _, a := range sets[0] {
-			c.WithLabelValues(a)
-		}
-		return
+// preset makes every series of a vector with one label, at 0.
+func preset(c *prometheus.CounterVec, values []string) map[string]prometheus.Counter {
+	out := make(map[string]prometheus.Counter, len(values))
+	for _, v := range values {
+		out[v] = c.WithLabelValues(v)
 	}
-	for _, a := range sets[0] {
-		for _, b := range sets[1] {
-			c.WithLabelValues(a, b)
+	return out
+}
+
+// presets does it for two labels.
+func presets(c *prometheus.CounterVec, first, second []string) map[[2]string]prometheus.Counter {
+	out := make(map[[2]string]prometheus.Counter, len(first)*len(second))
+	for _, a := range first {
+		for _, b := range second {
+			out[[2]string{a, b}] = c.WithLabelValues(a, b)
 		}
 	}
+	return out
+}
+
+// observers makes every histogram of a vector with one label.
+func observers(h *prometheus.HistogramVec, values []string) map[string]prometheus.Observer {
+	out := make(map[string]prometheus.Observer, len(values))
+	for _, v := range values {
+		out[v] = h.WithLabelValues(v)
+	}
+	return out
 }
 
 func (m *metrics) observe(r *record) {
-	m.events.WithLabelValues(known(eventTypes, r.Type)).Inc()
+	m.events[known(eventTypes, r.Type)].Inc()
 	m.lost.Add(float64(r.Lost))
 	if !r.judged() {
 		return
 	}
 	kind := known(kinds, r.Kind)
 	if slices.Contains(decisions, r.Decision) {
-		m.requests.WithLabelValues(r.Decision, kind).Inc()
-		m.duration.WithLabelValues(r.Decision).Observe(r.Total.Seconds())
+		m.requests[[2]string{r.Decision, kind}].Inc()
+		m.duration[r.Decision].Observe(r.Total.Seconds())
 	}
 	if r.WouldDeny != "" {
 		m.wouldDeny.WithLabelValues(known(reasons, r.WouldDeny)).Inc()
@@ -148,9 +164,9 @@ func (m *metrics) observe(r *record) {
 			m.noTurn.WithLabelValues(r.Reason).Inc()
 		}
 	}
-	m.bytes.WithLabelValues("in").Add(float64(max(0, r.BytesIn)))
-	m.bytes.WithLabelValues("out").Add(float64(max(0, r.BytesOut)))
-	m.bytes.WithLabelValues("stored").Add(float64(max(0, r.BytesStored)))
+	m.in.Add(float64(max(0, r.BytesIn)))
+	m.out.Add(float64(max(0, r.BytesOut)))
+	m.stored.Add(float64(max(0, r.BytesStored)))
 	if slices.Contains(revalidations, r.Revalidation) {
 		m.asked.WithLabelValues(r.Revalidation).Inc()
 	}
@@ -158,18 +174,18 @@ func (m *metrics) observe(r *record) {
 		m.kept.Inc()
 	}
 	if c := r.Status / 100; c >= 1 && c <= 5 {
-		m.responses.WithLabelValues(statusClasses[c-1]).Inc()
+		m.responses[c-1].Inc()
 	}
 	if !r.Sent {
 		return
 	}
-	m.turns.WithLabelValues(kind, r.outcome()).Inc()
-	m.turnWait.WithLabelValues(kind).Observe(r.TurnWait.Seconds())
+	m.turns[[2]string{kind, r.outcome()}].Inc()
+	m.turnWait[kind].Observe(r.TurnWait.Seconds())
 	if !r.SentAt.IsZero() {
-		m.turnHold.WithLabelValues(kind).Observe(max(0, r.end().Sub(r.SentAt)).Seconds())
+		m.turnHold[kind].Observe(max(0, r.end().Sub(r.SentAt)).Seconds())
 	}
 	if r.Signature != "" {
-		m.signed.WithLabelValues(known(signatureStates, r.Signature)).Inc()
+		m.signed[known(signatureStates, r.Signature)].Inc()
 	}
 }
 

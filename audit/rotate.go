@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -150,6 +151,8 @@ func (l *Log) compress() error {
 // tempMark is in the name of a file that is being compressed.
 const tempMark = ".gz.tmp"
 
+const compressBuffer = 64 << 10
+
 var errStopped = errors.New("stopped")
 
 // compressFile writes path.gz under a temporary name, makes it durable, and only then removes the plain file. It gives up
@@ -174,7 +177,8 @@ func compressFile(path string, quit <-chan struct{}) (err error) {
 			err = nil
 		}
 	}()
-	z, err := gzip.NewWriterLevel(out, gzip.BestSpeed) // compressing must not cost more than writing did
+	buf := bufio.NewWriterSize(out, compressBuffer)    // gzip writes a few hundred bytes at a time
+	z, err := gzip.NewWriterLevel(buf, gzip.BestSpeed) // compressing must not cost more than writing did
 	if err != nil {
 		return err
 	}
@@ -182,6 +186,9 @@ func compressFile(path string, quit <-chan struct{}) (err error) {
 		return err
 	}
 	if err = z.Close(); err != nil {
+		return err
+	}
+	if err = buf.Flush(); err != nil {
 		return err
 	}
 	if err = out.Sync(); err != nil {

@@ -12,6 +12,7 @@ import (
 type answerConn struct {
 	net.Conn
 	stall atomic.Int64 // nanoseconds one write may take; 0: no limit
+	cork  cork
 }
 
 // accepted begins with a connection.
@@ -26,6 +27,15 @@ func (g *Gate) accepted(c net.Conn) *answerConn {
 }
 
 func (c *answerConn) Write(p []byte) (int, error) {
+	if kept, err := c.hold(p); err != nil {
+		return 0, err
+	} else if kept {
+		return len(p), nil
+	}
+	return c.send(p)
+}
+
+func (c *answerConn) send(p []byte) (int, error) {
 	if d := c.stall.Load(); d == writesNothing {
 		return 0, net.ErrClosed
 	} else if d > 0 {

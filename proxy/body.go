@@ -196,16 +196,21 @@ func (b *body) copyTo(w http.ResponseWriter, head func()) *http.Response {
 	}
 	rc := http.NewResponseController(w)
 	s := &headSender{head: head}
-	watch := b.watch(rc)
-	defer watch.stop()
-	// A head that comes without a body (SSE, slow pages) must not wait for the first byte.
-	early := time.AfterFunc(headPatience, func() { s.send(func() { _ = rc.Flush() }) })
-	defer s.claim() // a timer that fires late writes nothing
-	defer early.Stop()
+	watch := &watcher{}
+	// Of a body that is there already nothing is waited for, and a fetcher over HTTP/1.1 that does not take it is watched where
+	// it is written.
+	if here, ok := b.src.(*siteBody); !ok || !here.here() || b.x.in.ProtoMajor != 1 {
+		watch = b.watch(rc)
+		defer watch.stop()
+		// A head that comes without a body (SSE, slow pages) must not wait for the first byte.
+		early := time.AfterFunc(headPatience, func() { s.send(func() { _ = rc.Flush() }) })
+		defer s.claim() // a timer that fires late writes nothing
+		defer early.Stop()
+	}
 
 	buf := buffers.Get().(*[]byte)
 	defer buffers.Put(buf)
-	for {
+	for first := true; ; first = false {
 		n, err := b.Read(*buf)
 		if err == nil && b.left == 0 {
 			err = b.awaitEnd()
@@ -243,6 +248,11 @@ func (b *body) copyTo(w http.ResponseWriter, head func()) *http.Response {
 			_ = rc.Flush()
 		}
 		b.writing.Store(false)
+		if first { // not before the head has gone, which may be sent while the site is waited for
+			if end := b.corks(); end != nil {
+				defer end()
+			}
+		}
 	}
 }
 

@@ -13,6 +13,8 @@ type originConn struct {
 	seat   *seat
 	secure bool // TLS is spoken on it
 	ended  atomic.Bool
+	waits  func() // called before a read waits; nil: none. It is of whoever reads
+	soon   readSoon
 }
 
 // Close gives the seat to the next.
@@ -23,7 +25,13 @@ func (c *originConn) Close() error {
 }
 
 func (c *originConn) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
+	var n int
+	var err error
+	if c.waits != nil {
+		n, err = c.soon.read(c, p)
+	} else {
+		n, err = c.Conn.Read(p)
+	}
 	if err == io.EOF {
 		c.ended.Store(true)
 	}

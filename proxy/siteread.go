@@ -167,9 +167,22 @@ func (b *siteBody) Read(p []byte) (int, error) {
 	if err != io.EOF {
 		err = b.x.failed(err)
 	}
+	b.onWait(nil) // the connection may be another's next
 	b.err = err
 	b.x.end(err == io.EOF && b.keep)
 	return n, err
+}
+
+// onWait has f called before a read waits for the site; nil: nothing any more.
+func (b *siteBody) onWait(f func()) {
+	if b.err == nil {
+		b.x.c.under.waits = f
+	}
+}
+
+// here tells whether all of the body has been read from the connection.
+func (b *siteBody) here() bool {
+	return b.err == nil && b.left > 0 && int64(b.x.br.Buffered()) >= b.left
 }
 
 // maxTrailerBytes bounds the trailers of an answer.
@@ -195,6 +208,7 @@ func (b *siteBody) readTrailer() error {
 // Close ends the exchange. A body that was not read to its end ends the connection too.
 func (b *siteBody) Close() error {
 	if b.err == nil {
+		b.onWait(nil)
 		b.err = http.ErrBodyReadAfterClose
 		b.x.end(false)
 	}

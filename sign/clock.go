@@ -3,6 +3,7 @@ package sign
 import (
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -21,6 +22,8 @@ type Clock struct {
 	mu    sync.Mutex
 	hosts map[string]time.Duration // own clock minus the host's, of the last answer
 	order []string                 // oldest first
+	text  string                   // the Date read last, which most sites have in the same second
+	date  time.Time                // what it says
 }
 
 // Observe takes the header of an answer that a host gave at now. An answer that a cache kept is passed over.
@@ -28,17 +31,21 @@ func (c *Clock) Observe(host string, h http.Header, now time.Time) {
 	if len(h["Age"]) > 0 {
 		return
 	}
-	date, err := http.ParseTime(h.Get("Date"))
-	if err != nil {
-		return
+	text := h.Get("Date")
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if text != c.text {
+		date, err := http.ParseTime(text)
+		if err != nil {
+			return
+		}
+		c.text, c.date = strings.Clone(text), date
 	}
 	// Date is cut to the second: half a second off on average.
-	offset := now.Sub(date.Add(500 * time.Millisecond)).Round(time.Millisecond)
+	offset := now.Sub(c.date.Add(500 * time.Millisecond)).Round(time.Millisecond)
 	if offset.Abs() > clockMax {
 		return
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if c.hosts == nil {
 		c.hosts = map[string]time.Duration{}
 	}
