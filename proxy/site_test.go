@@ -82,6 +82,7 @@ func TestSiteAnswers(t *testing.T) {
 		{"chunked beside a length", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 99\r\nConnection: close\r\n\r\n2\r\nok\r\n0\r\n\r\n", ok, "ok"},
 		{"one length twice", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\nok", ok, "ok"},
 		{"no reason phrase", "HTTP/1.1 200\r\nContent-Length: 2\r\n\r\nok", ok, "ok"},
+		{"two spaces before the status", "HTTP/1.1  200 OK\r\nContent-Length: 2\r\n\r\nok", ok, "ok"},
 		{"lines that end in LF", "HTTP/1.1 200 OK\nContent-Length: 2\n\nok", ok, "ok"},
 		{"interim answers first", strings.Repeat("HTTP/1.1 102 Processing\r\n\r\n", 5) + "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", ok, "ok"},
 		{"100 unasked", "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", ok, "ok"},
@@ -200,6 +201,33 @@ func TestSiteConnectionsAreKept(t *testing.T) {
 			o.srv.SetKeepAlivesEnabled(true)
 			if resp, _ := r.get(c, o.url(scheme, "/")); resp.StatusCode != 200 {
 				t.Errorf("%s: after the site ended its connection: %d", scheme, resp.StatusCode)
+			}
+		}
+	}
+}
+
+// What a site sends beyond its answer may have been decrypted with the answer's end, where the system knows nothing of it.
+// It is nobody's answer.
+func TestSiteSendsMoreThanItsAnswer(t *testing.T) {
+	for _, size := range []int{10, 5000, 9000, 40000} {
+		r := newRig(t)
+		plain, secure := r.answering("more.test", func(head string) string {
+			path := strings.Fields(head)[1]
+			body := path + strings.Repeat(".", size)
+			return fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%sHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nother", len(body), body)
+		})
+		r.start(rigOptions{rules: ignoring})
+		for _, s := range sides {
+			o := plain
+			if s.scheme == "https" {
+				o = secure
+			}
+			c := r.client(s.h2)
+			for i := range 5 {
+				path := fmt.Sprintf("/%d", i)
+				if resp, body := r.get(c, o.url(s.scheme, path)); resp.StatusCode != 200 || !strings.HasPrefix(body, path+"..") {
+					t.Errorf("%s, body of %d: %s got %d %.40q", s.name, size, path, resp.StatusCode, body)
+				}
 			}
 		}
 	}

@@ -18,7 +18,7 @@ func (x *siteExchange) readHead() (*http.Response, error) {
 	}
 	proto, rest, ok := strings.Cut(line, " ")
 	major, minor, known := http.ParseHTTPVersion(proto)
-	code, _, _ := strings.Cut(rest, " ")
+	code, _, _ := strings.Cut(strings.TrimLeft(rest, " "), " ") // some send more than one space (RFC 9112 3)
 	status, err := strconv.Atoi(code)
 	if !ok || !known || major != 1 || len(code) != 3 || err != nil || status < 100 {
 		return nil, fmt.Errorf("%w: status line %.80q", errAnswerInvalid, line)
