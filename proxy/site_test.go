@@ -152,6 +152,64 @@ func TestSiteAnswersEarlyAndResets(t *testing.T) {
 	}
 }
 
+// A site may answer an upload without asking for its body and read it all the same, as long as its connection goes on.
+func TestSiteAnswersBeforeItAsks(t *testing.T) {
+	r := newRig(t)
+	o := r.raw("reads.test", func(c net.Conn) {
+		br := bufio.NewReader(c)
+		req, err := http.ReadRequest(br)
+		if err != nil {
+			return
+		}
+		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+		b, _ := io.ReadAll(req.Body)
+		fmt.Fprintf(c, "%x\r\n%s\r\n0\r\n\r\n", len(b), b)
+	})
+	r.start(rigOptions{rules: func(ru *Rules) { ignoring(ru); ru.Default.Limits.RequestBody = 1 << 20 }})
+	c := r.client(false)
+	c.Transport.(*http.Transport).ExpectContinueTimeout = 10 * time.Second
+	c.Timeout = 10 * time.Second
+	for range 5 {
+		req, err := http.NewRequest("POST", o.url("http", "/"), strings.NewReader("hello"))
+		must(t, err)
+		req.Header.Set("Expect", "100-continue")
+		resp, err := c.Do(req)
+		must(t, err)
+		if b, err := io.ReadAll(resp.Body); err != nil || string(b) != "hello" {
+			t.Errorf("%d %q %v", resp.StatusCode, b, err)
+		}
+		resp.Body.Close()
+	}
+}
+
+// A site that ends an exchange in the middle of an upload is to blame for it, and not the fetcher whose body is read no more.
+func TestSiteEndsInAnUpload(t *testing.T) {
+	stop := func(_ http.ResponseWriter, req *http.Request) {
+		_, _ = io.ReadFull(req.Body, make([]byte, 5))
+		panic(http.ErrAbortHandler)
+	}
+	opt := rigOptions{rules: func(ru *Rules) { ignoring(ru); ru.Default.Limits.RequestBody = 8 << 20 }}
+	onSides(t, stop, opt, func(t *testing.T, r *rig, o *origin, s side) {
+		c := r.client(s.h2)
+		for i := range 20 {
+			pr, pw := io.Pipe()
+			go func() {
+				for err := error(nil); err == nil; {
+					_, err = pw.Write(make([]byte, 1000))
+				}
+			}()
+			resp, err := fetch(t.Context(), c, "POST", o.url(s.scheme, "/"), pr)
+			pr.Close()
+			if err != nil {
+				continue // the fetcher was still sending, and did not read
+			}
+			if resp.StatusCode != 502 || resp.Header.Get("Crawlgate-Reason") != string(UpstreamFailed) {
+				t.Errorf("%d: %d %s", i, resp.StatusCode, resp.Header.Get("Crawlgate-Reason"))
+			}
+		}
+	})
+}
+
 // A connection is used again after every kind of answer that ends, uploads too; and one that the site has ended in the
 // meantime is replaced without a word.
 func TestSiteConnectionsAreKept(t *testing.T) {

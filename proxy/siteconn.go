@@ -125,6 +125,9 @@ func (x *siteExchange) run() (*http.Response, error) {
 			x.up.goOn()
 		}
 		if resp.StatusCode >= 200 || resp.StatusCode == http.StatusSwitchingProtocols {
+			if resp.StatusCode >= 200 && resp.StatusCode < 300 && goesOn(resp) {
+				x.up.goOn() // it did not ask for the body, but reads it: else it would end the connection (RFC 9110 10.1.1)
+			}
 			x.up.answered()
 			x.c.left = noHeadLimit
 			return resp, x.frame(resp)

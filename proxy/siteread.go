@@ -56,7 +56,7 @@ func (x *siteExchange) frame(resp *http.Response) error {
 	if err != nil {
 		return err
 	}
-	keep := resp.ProtoMinor >= 1 && !hasToken(h["Connection"], "close") || resp.ProtoMinor == 0 && hasToken(h["Connection"], "keep-alive")
+	keep := goesOn(resp)
 	b := &siteBody{x: x, keep: keep}
 	switch {
 	case noBodyStatus(x.r.Method, resp.StatusCode):
@@ -88,6 +88,12 @@ func (x *siteExchange) frame(resp *http.Response) error {
 	}
 	resp.Body = b
 	return nil
+}
+
+// goesOn tells whether the connection goes on after an answer, by its head.
+func goesOn(resp *http.Response) bool {
+	c := resp.Header["Connection"]
+	return resp.ProtoMinor >= 1 && !hasToken(c, "close") || resp.ProtoMinor == 0 && hasToken(c, "keep-alive")
 }
 
 // contentLength is the one length that an answer names, or -1.
