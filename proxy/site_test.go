@@ -210,6 +210,60 @@ func TestSiteEndsInAnUpload(t *testing.T) {
 	})
 }
 
+// heldConn is a connection whose writes wait while they are held.
+type heldConn struct {
+	net.Conn
+	held    atomic.Bool
+	release chan struct{}
+}
+
+func (c *heldConn) Write(p []byte) (int, error) {
+	if c.held.Load() {
+		<-c.release
+	}
+	return c.Conn.Write(p)
+}
+
+// A request may have been answered before its body is read for the first time. That ends nothing but the request.
+func TestSiteUploadReadLate(t *testing.T) {
+	r := newRig(t)
+	o := r.originOf("late.test", []string{"h2"}, "", func(_ http.ResponseWriter, req *http.Request) { _, _ = io.Copy(io.Discard, req.Body) })
+	hc := &heldConn{release: make(chan struct{})}
+	r.start(rigOptions{
+		rules: func(ru *Rules) {
+			ignoring(ru)
+			ru.Default.Limits.RequestBody, ru.Default.Limits.Timeout = 1<<20, time.Second
+		},
+		dial: func(network, addr string) (net.Conn, error) {
+			c, err := net.Dial(network, addr)
+			if hc.Conn != nil {
+				return c, err
+			}
+			hc.Conn = c
+			return hc, err
+		},
+	})
+	c := r.client(true)
+	resp, err := fetch(t.Context(), c, "POST", o.url("https", "/"), strings.NewReader("hello"))
+	must(t, err)
+	if resp.StatusCode != 200 {
+		t.Fatal(resp.Status)
+	}
+	hc.held.Store(true)
+	resp, err = fetch(t.Context(), c, "POST", o.url("https", "/"), strings.NewReader("hello"))
+	must(t, err)
+	if resp.StatusCode != http.StatusGatewayTimeout {
+		t.Error(resp.Status)
+	}
+	time.Sleep(100 * time.Millisecond) // its handler returns, which nothing tells of
+	hc.held.Store(false)
+	close(hc.release)
+	time.Sleep(100 * time.Millisecond) // the body is read, which is to do nothing
+	if resp, err := fetch(t.Context(), c, "POST", o.url("https", "/"), strings.NewReader("hello")); err != nil || resp.StatusCode != 200 {
+		t.Errorf("%v %v", resp, err)
+	}
+}
+
 // A connection is used again after every kind of answer that ends, uploads too; and one that the site has ended in the
 // meantime is replaced without a word.
 func TestSiteConnectionsAreKept(t *testing.T) {
