@@ -282,7 +282,7 @@ func (c *conns) join(m *multiConn, cc *http.ClientConn) {
 		s.first = nil
 	}
 	var old *multiConn
-	if m.age == c.age && !m.seat.free {
+	if m.age == c.age && !m.seat.free && !m.retired.Load() {
 		s.multi = append(s.multi, m)
 		if old = c.resting.join(m); old != nil {
 			c.at(old.seat.of).drop(old) // before it is closed: a stream reserved on it meanwhile would be lost
@@ -409,17 +409,20 @@ func (u *upstream) ended(w *wireLog) {
 	w.mu.Lock()
 	m, answered := w.h2, w.answered
 	w.mu.Unlock()
-	if m != nil && !answered && !u.conns.knows(m) {
-		// Its site has not even begun to speak. Nobody else has it, and those who wait to see what it can do make their own.
+	if m != nil && !answered && u.conns.mute(m) {
 		m.under.Close()
 	}
 }
 
-// knows tells whether the settings of an HTTP/2 site have come.
-func (c *conns) knows(m *multiConn) bool {
+// mute tells whether the site of a new HTTP/2 connection has not even begun to speak. Nobody but the request that made it
+// has it then, nor will: those who wait to see what it can do make their own.
+func (c *conns) mute(m *multiConn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return m.known
+	if !m.known {
+		m.retired.Store(true)
+	}
+	return !m.known
 }
 
 // changed follows an HTTP/2 connection: a stream ended, the site takes more or fewer of them, or it is over.
