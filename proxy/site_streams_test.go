@@ -2,9 +2,6 @@ package proxy
 
 import (
 	"context"
-	"crypto/tls"
-	"io"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -92,20 +89,14 @@ func TestSiteTakesNoStreamsForAWhile(t *testing.T) {
 // A new HTTP/2 connection whose site says nothing is not waited for any longer than by the request that made it.
 func TestSiteSilentAfterTheHandshake(t *testing.T) {
 	r := newRig(t)
-	var conns atomic.Int64
-	o := r.rawTLS("mute.test", []string{"h2"}, func(c *tls.Conn) {
-		if conns.Add(1) == 1 {
-			_, _ = io.Copy(io.Discard, c)
-			return
-		}
-		(&http2.Server{}).ServeConn(c, &http2.ServeConnOpts{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) })})
-	})
+	o := r.h2Site("mute.test", nil, func(p *h2Peer, _ int, fr *http2.MetaHeadersFrame) { p.head(fr.StreamID, true, ":status", "204") })
+	o.mute = true
 	r.start(bounded(6, 0))
 	c := r.client(true)
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() { _, _ = fetch(ctx, c, "GET", o.url("https", "/"), nil) })
-	r.until("a connection", func() bool { return conns.Load() == 1 })
+	r.until("a connection", func() bool { _, conns := o.count(); return conns == 1 })
 	for range 3 {
 		wg.Go(func() {
 			if resp, err := fetch(t.Context(), c, "GET", o.url("https", "/"), nil); err != nil || resp.StatusCode != 204 {
