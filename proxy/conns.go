@@ -90,6 +90,13 @@ func (c *conns) take(ctx context.Context, to site, limit int) (find, error) {
 	for {
 		c.mu.Lock()
 		f := c.look(to, limit)
+		if f == (find{}) {
+			// A stream that ends now has either seen this one counted, or is found by a second look.
+			c.waiting.Add(1)
+			if f = c.look(to, limit); f != (find{}) {
+				c.waiting.Add(-1)
+			}
+		}
 		if f != (find{}) {
 			c.mu.Unlock()
 			return f, nil
@@ -97,7 +104,6 @@ func (c *conns) take(ctx context.Context, to site, limit int) (find, error) {
 		s := c.at(to)
 		wt := &waiter{limit: limit, got: make(chan find, 1)}
 		s.queue = append(s.queue, wt)
-		c.waiting.Add(1)
 		c.mu.Unlock()
 		select {
 		case f = <-wt.got:
@@ -205,8 +211,8 @@ func (c *conns) give(wt *waiter, f find) {
 	wt.got <- f
 }
 
-// lookAgain sends those who wait at a site back to look: a stream just ended, or an HTTP/2 connection came. The caller
-// holds c.mu.
+// lookAgain sends those who wait at a site back to look: there may be a stream for one, or an HTTP/2 connection came. The
+// caller holds c.mu.
 func (c *conns) lookAgain(to site) {
 	s := c.sites[to]
 	if s == nil {
@@ -276,9 +282,12 @@ func (c *conns) join(m *multiConn, cc *http.ClientConn) {
 		s.first = nil
 	}
 	var old *multiConn
-	if m.age == c.age && !m.seat.free {
+	if m.age == c.age && !m.seat.free && !m.retired.Load() {
 		s.multi = append(s.multi, m)
-		old = c.resting.join(m)
+		if old = c.resting.join(m); old != nil {
+			c.at(old.seat.of).drop(old) // before it is closed: a stream reserved on it meanwhile would be lost
+			c.resting.part(old)
+		}
 	} else {
 		m.retired.Store(true)
 	}
@@ -331,13 +340,18 @@ func (st *seat) leave() {
 	}
 	st.free = true
 	s := st.c.at(st.of)
-	s.multi = slices.DeleteFunc(s.multi, func(m *multiConn) bool {
-		if m.seat == st {
-			st.c.resting.part(m)
-		}
-		return m.seat == st
-	})
+	if i := slices.IndexFunc(s.multi, func(m *multiConn) bool { return m.seat == st }); i >= 0 {
+		st.c.resting.part(s.multi[i])
+		s.drop(s.multi[i])
+	}
 	st.vacate()
+}
+
+// drop takes an HTTP/2 connection out of those that requests are given. The caller holds the lock of conns.
+func (s *seats) drop(m *multiConn) {
+	if i := slices.Index(s.multi, m); i >= 0 {
+		s.multi = slices.Delete(s.multi, i, i+1)
+	}
 }
 
 // vacate frees the seat for the next. The caller holds c.mu.
@@ -390,21 +404,36 @@ func (w *wireLog) stays() bool {
 	return w.h2 != nil || w.seat == nil || w.seat.stay(w.limit)
 }
 
-// ended tells those who wait that an exchange has ended.
+// ended looks after the connection of an exchange that has ended.
 func (u *upstream) ended(w *wireLog) {
 	w.mu.Lock()
-	m := w.h2
+	m, answered := w.h2, w.answered
 	w.mu.Unlock()
-	if m == nil {
-		return
+	if m != nil && !answered && u.conns.mute(m) {
+		m.under.Close()
 	}
+}
+
+// mute tells whether the site of a new HTTP/2 connection has not even begun to speak. Nobody but the request that made it
+// has it then, nor will: those who wait to see what it can do make their own.
+func (c *conns) mute(m *multiConn) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !m.known {
+		m.retired.Store(true)
+	}
+	return !m.known
+}
+
+// changed follows an HTTP/2 connection: a stream ended, the site takes more or fewer of them, or it is over.
+func (c *conns) changed(m *multiConn) {
 	if m.retired.Load() {
 		m.retire()
 	}
-	if u.conns.waiting.Load() == 0 {
+	if c.waiting.Load() == 0 {
 		return
 	}
-	u.conns.mu.Lock()
-	defer u.conns.mu.Unlock()
-	u.conns.lookAgain(w.to)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lookAgain(m.seat.of)
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/net/http/httpguts"
@@ -29,7 +30,9 @@ func (g *Gate) forward(w http.ResponseWriter, in *inbound) {
 	}
 	rc := http.NewResponseController(w)
 	if r.ContentLength != 0 {
-		in.readBy = rc.SetReadDeadline
+		by := &bodyDeadline{set: rc.SetReadDeadline}
+		defer by.end()
+		in.readBy = by.readBy
 	}
 	resp := g.serve(in)
 	if resp.StatusCode == statusClientGone && resp.Header.Get("Crawlgate-Reason") == string(reasonClientGone) {
@@ -78,6 +81,29 @@ func (g *Gate) forward(w http.ResponseWriter, in *inbound) {
 	if late := b.directives(); late != said && takesTrailers {
 		w.Header()[indexingField] = []string{late}
 	}
+}
+
+// bodyDeadline bounds the next read of a request's body as long as the request is served. Who sends the body to the site
+// may go on for a moment after that, when the connection serves the next request; and to the standard library a stream
+// that has ended is a nil pointer.
+type bodyDeadline struct {
+	mu  sync.Mutex
+	set func(time.Time) error // nil once the request has been served
+}
+
+func (d *bodyDeadline) readBy(t time.Time) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.set == nil {
+		return http.ErrBodyReadAfterClose
+	}
+	return d.set(t)
+}
+
+func (d *bodyDeadline) end() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.set = nil
 }
 
 // lastOfConnection tells whether the connection ends with the answer because of its request: one that used

@@ -24,6 +24,7 @@ type h2Site struct {
 	conns  int      // connections
 	most   int      // connections at once
 	open   int
+	mute   bool // the first connection says nothing
 }
 
 // h2Peer is one connection of such a site.
@@ -51,6 +52,7 @@ func (r *rig) h2Site(name string, settings []http2.Setting, on func(p *h2Peer, n
 	s.origin = r.rawTLS(name, []string{"h2"}, func(c *tls.Conn) {
 		s.mu.Lock()
 		s.conns++
+		mute := s.mute && s.conns == 1
 		s.open++
 		s.most = max(s.most, s.open)
 		s.mu.Unlock()
@@ -59,6 +61,10 @@ func (r *rig) h2Site(name string, settings []http2.Setting, on func(p *h2Peer, n
 			defer s.mu.Unlock()
 			s.open--
 		}()
+		if mute {
+			_, _ = io.Copy(io.Discard, c)
+			return
+		}
 		preface := make([]byte, len(http2.ClientPreface))
 		if _, err := io.ReadFull(c, preface); err != nil {
 			return

@@ -48,6 +48,12 @@ func newMultiConn(ctx context.Context, h2 *http.Transport, m *multiConn, conn ne
 	if err := cc.Reserve(); err != nil { // for the request that made it, before anybody else sees it
 		return err
 	}
+	// The library calls it with locks held, its own and ours.
+	cc.SetStateHook(func(*http.ClientConn) {
+		if m.retired.Load() || m.seat.c.waiting.Load() > 0 {
+			go m.seat.c.changed(m)
+		}
+	})
 	m.seat.c.join(m, cc)
 	return nil
 }

@@ -340,8 +340,8 @@ func transportRefusal(err error) *refusal {
 	case strings.Contains(text, "malformed"), strings.Contains(text, "PROTOCOL_ERROR"), strings.Contains(text, "Content-Length"),
 		strings.Contains(text, "transfer encoding"), strings.Contains(text, "http2: failed reading"), strings.Contains(text, "http2: frame too large"):
 		return &refusal{code: UpstreamFailed, class: "response_invalid", proxyError: "http_protocol_error", err: err}
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET),
-		strings.Contains(text, "http2: client conn"), strings.Contains(text, "GOAWAY"):
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE),
+		errors.Is(err, net.ErrClosed), strings.Contains(text, "http2: client conn"), strings.Contains(text, "GOAWAY"):
 		return &refusal{code: UpstreamFailed, class: "connection_lost", proxyError: "connection_terminated", err: err}
 	}
 	return &refusal{code: UpstreamFailed, class: "failed", err: err}

@@ -2,7 +2,11 @@ package proxy
 
 import (
 	"html"
+	"io"
+	"net"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 
 	"crawlgate/policy"
@@ -69,5 +73,14 @@ func TestRefusalPageCommand(t *testing.T) {
 	}
 	if strings.Contains(command, "<") || !strings.Contains(string(p.html()), "<dd>"+html.EscapeString(u)+"</dd>") {
 		t.Errorf("%s", p.html())
+	}
+}
+
+// However the end of a connection shows, it has one name.
+func TestConnectionLost(t *testing.T) {
+	for _, err := range []error{io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, syscall.ECONNRESET, syscall.EPIPE} {
+		if no := refusalFor(&net.OpError{Op: "write", Net: "tcp", Err: os.NewSyscallError("write", err)}); no.code != UpstreamFailed || no.class != "connection_lost" {
+			t.Errorf("%v: %s %s", err, no.code, no.class)
+		}
 	}
 }

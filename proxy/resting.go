@@ -98,6 +98,10 @@ func (r *resting) clear() {
 	}
 	r.idle.Init()
 	r.multi.Init()
+	if r.sweep != nil {
+		r.sweep.Stop() // the limit may be another from now on
+	}
+	r.armed = false
 }
 
 // expire closes connections that idle for too long.

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"crawlgate/pacing"
@@ -325,6 +326,7 @@ type upload struct {
 	left    int64
 	in      *http.Request
 	trailer http.Header
+	closed  atomic.Bool
 }
 
 // uploadError is a fault of the request's body, which is the fetcher's and not the site's.
@@ -354,6 +356,8 @@ func (u *upload) Read(p []byte) (int, error) {
 		for k := range u.trailer {
 			u.trailer[k] = u.in.Trailer[k]
 		}
+	case err != nil && u.closed.Load():
+		// Whoever sent it wants no more, since the site ended the exchange: the fetcher is not to blame.
 	case err != nil:
 		up := &uploadError{err}
 		u.wire.upload.Store(up)
@@ -362,4 +366,8 @@ func (u *upload) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (u *upload) Close() error { return u.r.Close() }
+// Close ends the reading; one that waits fails.
+func (u *upload) Close() error {
+	u.closed.Store(true)
+	return u.r.Close()
+}

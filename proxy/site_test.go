@@ -82,6 +82,7 @@ func TestSiteAnswers(t *testing.T) {
 		{"chunked beside a length", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 99\r\nConnection: close\r\n\r\n2\r\nok\r\n0\r\n\r\n", ok, "ok"},
 		{"one length twice", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\nok", ok, "ok"},
 		{"no reason phrase", "HTTP/1.1 200\r\nContent-Length: 2\r\n\r\nok", ok, "ok"},
+		{"two spaces before the status", "HTTP/1.1  200 OK\r\nContent-Length: 2\r\n\r\nok", ok, "ok"},
 		{"lines that end in LF", "HTTP/1.1 200 OK\nContent-Length: 2\n\nok", ok, "ok"},
 		{"interim answers first", strings.Repeat("HTTP/1.1 102 Processing\r\n\r\n", 5) + "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", ok, "ok"},
 		{"100 unasked", "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", ok, "ok"},
@@ -151,6 +152,118 @@ func TestSiteAnswersEarlyAndResets(t *testing.T) {
 	}
 }
 
+// A site may answer an upload without asking for its body and read it all the same, as long as its connection goes on.
+func TestSiteAnswersBeforeItAsks(t *testing.T) {
+	r := newRig(t)
+	o := r.raw("reads.test", func(c net.Conn) {
+		br := bufio.NewReader(c)
+		req, err := http.ReadRequest(br)
+		if err != nil {
+			return
+		}
+		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+		b, _ := io.ReadAll(req.Body)
+		fmt.Fprintf(c, "%x\r\n%s\r\n0\r\n\r\n", len(b), b)
+	})
+	r.start(rigOptions{rules: func(ru *Rules) { ignoring(ru); ru.Default.Limits.RequestBody = 1 << 20 }})
+	c := r.client(false)
+	c.Transport.(*http.Transport).ExpectContinueTimeout = 10 * time.Second
+	c.Timeout = 10 * time.Second
+	for range 5 {
+		req, err := http.NewRequest("POST", o.url("http", "/"), strings.NewReader("hello"))
+		must(t, err)
+		req.Header.Set("Expect", "100-continue")
+		resp, err := c.Do(req)
+		must(t, err)
+		if b, err := io.ReadAll(resp.Body); err != nil || string(b) != "hello" {
+			t.Errorf("%d %q %v", resp.StatusCode, b, err)
+		}
+		resp.Body.Close()
+	}
+}
+
+// A site that ends an exchange in the middle of an upload is to blame for it, and not the fetcher whose body is read no more.
+func TestSiteEndsInAnUpload(t *testing.T) {
+	stop := func(_ http.ResponseWriter, req *http.Request) {
+		_, _ = io.ReadFull(req.Body, make([]byte, 5))
+		panic(http.ErrAbortHandler)
+	}
+	opt := rigOptions{rules: func(ru *Rules) { ignoring(ru); ru.Default.Limits.RequestBody = 8 << 20 }}
+	onSides(t, stop, opt, func(t *testing.T, r *rig, o *origin, s side) {
+		c := r.client(s.h2)
+		for i := range 20 {
+			pr, pw := io.Pipe()
+			go func() {
+				for err := error(nil); err == nil; {
+					_, err = pw.Write(make([]byte, 1000))
+				}
+			}()
+			resp, err := fetch(t.Context(), c, "POST", o.url(s.scheme, "/"), pr)
+			pr.Close()
+			if err != nil {
+				continue // the fetcher was still sending, and did not read
+			}
+			if resp.StatusCode != 502 || resp.Header.Get("Crawlgate-Reason") != string(UpstreamFailed) {
+				t.Errorf("%d: %d %s", i, resp.StatusCode, resp.Header.Get("Crawlgate-Reason"))
+			}
+		}
+	})
+}
+
+// heldConn is a connection whose writes wait while they are held.
+type heldConn struct {
+	net.Conn
+	held    atomic.Bool
+	release chan struct{}
+}
+
+func (c *heldConn) Write(p []byte) (int, error) {
+	if c.held.Load() {
+		<-c.release
+	}
+	return c.Conn.Write(p)
+}
+
+// A request may have been answered before its body is read for the first time. That ends nothing but the request.
+func TestSiteUploadReadLate(t *testing.T) {
+	r := newRig(t)
+	o := r.originOf("late.test", []string{"h2"}, "", func(_ http.ResponseWriter, req *http.Request) { _, _ = io.Copy(io.Discard, req.Body) })
+	hc := &heldConn{release: make(chan struct{})}
+	r.start(rigOptions{
+		rules: func(ru *Rules) {
+			ignoring(ru)
+			ru.Default.Limits.RequestBody, ru.Default.Limits.Timeout = 1<<20, time.Second
+		},
+		dial: func(network, addr string) (net.Conn, error) {
+			c, err := net.Dial(network, addr)
+			if hc.Conn != nil {
+				return c, err
+			}
+			hc.Conn = c
+			return hc, err
+		},
+	})
+	c := r.client(true)
+	resp, err := fetch(t.Context(), c, "POST", o.url("https", "/"), strings.NewReader("hello"))
+	must(t, err)
+	if resp.StatusCode != 200 {
+		t.Fatal(resp.Status)
+	}
+	hc.held.Store(true)
+	resp, err = fetch(t.Context(), c, "POST", o.url("https", "/"), strings.NewReader("hello"))
+	must(t, err)
+	if resp.StatusCode != http.StatusGatewayTimeout {
+		t.Error(resp.Status)
+	}
+	time.Sleep(100 * time.Millisecond) // its handler returns, which nothing tells of
+	hc.held.Store(false)
+	close(hc.release)
+	time.Sleep(100 * time.Millisecond) // the body is read, which is to do nothing
+	if resp, err := fetch(t.Context(), c, "POST", o.url("https", "/"), strings.NewReader("hello")); err != nil || resp.StatusCode != 200 {
+		t.Errorf("%v %v", resp, err)
+	}
+}
+
 // A connection is used again after every kind of answer that ends, uploads too; and one that the site has ended in the
 // meantime is replaced without a word.
 func TestSiteConnectionsAreKept(t *testing.T) {
@@ -200,6 +313,33 @@ func TestSiteConnectionsAreKept(t *testing.T) {
 			o.srv.SetKeepAlivesEnabled(true)
 			if resp, _ := r.get(c, o.url(scheme, "/")); resp.StatusCode != 200 {
 				t.Errorf("%s: after the site ended its connection: %d", scheme, resp.StatusCode)
+			}
+		}
+	}
+}
+
+// What a site sends beyond its answer may have been decrypted with the answer's end, where the system knows nothing of it.
+// It is nobody's answer.
+func TestSiteSendsMoreThanItsAnswer(t *testing.T) {
+	for _, size := range []int{10, 5000, 9000, 40000} {
+		r := newRig(t)
+		plain, secure := r.answering("more.test", func(head string) string {
+			path := strings.Fields(head)[1]
+			body := path + strings.Repeat(".", size)
+			return fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%sHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nother", len(body), body)
+		})
+		r.start(rigOptions{rules: ignoring})
+		for _, s := range sides {
+			o := plain
+			if s.scheme == "https" {
+				o = secure
+			}
+			c := r.client(s.h2)
+			for i := range 5 {
+				path := fmt.Sprintf("/%d", i)
+				if resp, body := r.get(c, o.url(s.scheme, path)); resp.StatusCode != 200 || !strings.HasPrefix(body, path+"..") {
+					t.Errorf("%s, body of %d: %s got %d %.40q", s.name, size, path, resp.StatusCode, body)
+				}
 			}
 		}
 	}

@@ -55,18 +55,17 @@ func (c *siteConn) close() { _ = c.Conn.Close() }
 // alive tells whether a connection that rested can carry a request: the site has neither ended it nor sent what nobody
 // asked for (a body after HEAD or 304, a second answer), which would pass for the next request's answer.
 func (c *siteConn) alive() bool {
-	switch pending(c.under.Conn) {
-	case nothingPending:
-		return true
-	case somethingPending:
-	default:
-		return false
+	what := pending(c.under.Conn)
+	if what == endPending || c.secure == nil {
+		return what == nothingPending
 	}
-	if c.secure == nil {
-		return false
+	// What came in one record with the answer's end was decrypted with it, and the system knows nothing of it. What the
+	// system has may be of TLS itself: a new session ticket, a change of keys. Reading takes those in, and then finds nothing.
+	by := time.Unix(1, 0) // long past: only what is here already is read
+	if what == somethingPending {
+		by = time.Now().Add(ticketPatience)
 	}
-	// It may be of TLS itself: a new session ticket, a change of keys. Reading takes those in, and then finds nothing.
-	_ = c.secure.SetReadDeadline(time.Now().Add(ticketPatience))
+	_ = c.secure.SetReadDeadline(by)
 	var one [1]byte
 	n, err := c.secure.Read(one[:])
 	_ = c.secure.SetReadDeadline(time.Time{})
@@ -126,6 +125,9 @@ func (x *siteExchange) run() (*http.Response, error) {
 			x.up.goOn()
 		}
 		if resp.StatusCode >= 200 || resp.StatusCode == http.StatusSwitchingProtocols {
+			if resp.StatusCode >= 200 && resp.StatusCode < 300 && goesOn(resp) {
+				x.up.goOn() // it did not ask for the body, but reads it: else it would end the connection (RFC 9110 10.1.1)
+			}
 			x.up.answered()
 			x.c.left = noHeadLimit
 			return resp, x.frame(resp)

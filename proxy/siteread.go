@@ -18,7 +18,7 @@ func (x *siteExchange) readHead() (*http.Response, error) {
 	}
 	proto, rest, ok := strings.Cut(line, " ")
 	major, minor, known := http.ParseHTTPVersion(proto)
-	code, _, _ := strings.Cut(rest, " ")
+	code, _, _ := strings.Cut(strings.TrimLeft(rest, " "), " ") // some send more than one space (RFC 9112 3)
 	status, err := strconv.Atoi(code)
 	if !ok || !known || major != 1 || len(code) != 3 || err != nil || status < 100 {
 		return nil, fmt.Errorf("%w: status line %.80q", errAnswerInvalid, line)
@@ -56,7 +56,7 @@ func (x *siteExchange) frame(resp *http.Response) error {
 	if err != nil {
 		return err
 	}
-	keep := resp.ProtoMinor >= 1 && !hasToken(h["Connection"], "close") || resp.ProtoMinor == 0 && hasToken(h["Connection"], "keep-alive")
+	keep := goesOn(resp)
 	b := &siteBody{x: x, keep: keep}
 	switch {
 	case noBodyStatus(x.r.Method, resp.StatusCode):
@@ -88,6 +88,12 @@ func (x *siteExchange) frame(resp *http.Response) error {
 	}
 	resp.Body = b
 	return nil
+}
+
+// goesOn tells whether the connection goes on after an answer, by its head.
+func goesOn(resp *http.Response) bool {
+	c := resp.Header["Connection"]
+	return resp.ProtoMinor >= 1 && !hasToken(c, "close") || resp.ProtoMinor == 0 && hasToken(c, "keep-alive")
 }
 
 // contentLength is the one length that an answer names, or -1.
