@@ -156,14 +156,15 @@ func TestSiteAnswersEarlyAndResets(t *testing.T) {
 func TestSiteAnswersBeforeItAsks(t *testing.T) {
 	r := newRig(t)
 	o := r.raw("reads.test", func(c net.Conn) {
-		br := bufio.NewReader(c)
-		req, err := http.ReadRequest(br)
-		if err != nil {
-			return
+		for br := bufio.NewReader(c); ; {
+			req, err := http.ReadRequest(br)
+			if err != nil {
+				return
+			}
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+			b, _ := io.ReadAll(req.Body)
+			fmt.Fprintf(c, "%x\r\n%s\r\n0\r\n\r\n", len(b), b)
 		}
-		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
-		b, _ := io.ReadAll(req.Body)
-		fmt.Fprintf(c, "%x\r\n%s\r\n0\r\n\r\n", len(b), b)
 	})
 	r.start(rigOptions{rules: func(ru *Rules) { ignoring(ru); ru.Default.Limits.RequestBody = 1 << 20 }})
 	c := r.client(false)
