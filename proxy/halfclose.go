@@ -12,6 +12,8 @@ const (
 	halfClosedPauseMax = 5 * time.Second
 	// endWasThere is how long reading an end takes at most that had come before.
 	endWasThere = 2 * time.Millisecond
+	// unreadPauseMax is how long the fetcher of an upload that waits may be gone before that is seen; the pauses grow to it.
+	unreadPauseMax = 250 * time.Millisecond
 )
 
 // An end of the fetcher's direction means that it left, or that it has said all and waits for the answer (a half-close:
@@ -23,7 +25,7 @@ const (
 // stays reports whether a fetcher that has ended its direction may be waiting for the answer. there: the end had come before
 // it was looked for. An end that comes after an answer has begun is taken for the fetcher's leaving.
 func (w *h1Response) stays(there bool) bool {
-	if !canTellHalfClose || !w.r.ProtoAtLeast(1, 1) || w.c.tunnel == nil && w.r.Method == http.MethodConnect {
+	if !w.canAsk() {
 		return false
 	}
 	w.mu.Lock()
@@ -33,6 +35,11 @@ func (w *h1Response) stays(there bool) bool {
 	}
 	w.mu.Unlock()
 	return (!begun || there) && w.asks()
+}
+
+// canAsk tells whether the fetcher takes an interim answer.
+func (w *h1Response) canAsk() bool {
+	return canTellHalfClose && w.r.ProtoAtLeast(1, 1) && (w.c.tunnel != nil || w.r.Method != http.MethodConnect)
 }
 
 // asks sends what tells, unless the answer has begun, and reports whether it could.
