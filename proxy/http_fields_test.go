@@ -107,7 +107,8 @@ func TestHTTPTrailers(t *testing.T) {
 		t.Run(fmt.Sprintf("announced=%v", announced), func(t *testing.T) {
 			onSides(t, func(w http.ResponseWriter, req *http.Request) {
 				_, _ = io.Copy(io.Discard, req.Body)
-				w.Header().Set("X-Got", req.Trailer.Get("X-Sum")+req.Trailer.Get("Signature")+req.Trailer.Get("X-Forwarded-For"))
+				w.Header().Set("X-Got", req.Trailer.Get("X-Sum")+req.Trailer.Get("Signature")+req.Trailer.Get("X-Forwarded-For")+
+					req.Trailer.Get("User-Agent")+req.Trailer.Get("Cookie")+req.Trailer.Get("Authorization"))
 				prefix := http.TrailerPrefix
 				if announced {
 					prefix = ""
@@ -125,7 +126,13 @@ func TestHTTPTrailers(t *testing.T) {
 			}, rigOptions{}, func(t *testing.T, r *rig, o *origin, s side) {
 				req, err := http.NewRequest(http.MethodPost, o.url(s.scheme, "/"), io.MultiReader(strings.NewReader("body")))
 				must(t, err)
-				req.Trailer = http.Header{"X-Sum": {"sum"}, "Signature": {"s"}, "X-Forwarded-For": {"1"}}
+				req.Trailer = http.Header{
+					"X-Sum": {"sum"}, "Signature": {"s"}, "X-Forwarded-For": {"1"},
+					"User-Agent": {"u"}, "Cookie": {"c"},
+				}
+				if !s.h2 { // where such a trailer ends the stream
+					req.Trailer["Authorization"] = []string{"a"}
+				}
 				resp, err := r.client(s.h2).Do(req)
 				must(t, err)
 				defer resp.Body.Close()
