@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"io"
+	"net"
 	"net/http"
 	"time"
 )
@@ -51,4 +52,29 @@ func (w *h1Response) asks() bool {
 	}
 	_, err := io.WriteString(w.c.conn, "HTTP/1.1 102 Processing\r\n\r\n")
 	return err == nil
+}
+
+// whenLeft calls gone when the fetcher of a connection that nobody reads ends its direction, until stop.
+func whenLeft(c net.Conn, gone func()) (stop func()) {
+	if !canTellHalfClose {
+		return func() {}
+	}
+	quit, over := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(over)
+		t := time.NewTicker(unreadPauseMax)
+		defer t.Stop()
+		for {
+			select {
+			case <-quit:
+				return
+			case <-t.C:
+				if came, _ := endCame(c); came {
+					gone()
+					return
+				}
+			}
+		}
+	}()
+	return func() { close(quit); <-over }
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -219,6 +220,36 @@ func TestH1UploadLeavesTheQueue(t *testing.T) {
 	}
 	if n := len(plain.requests()) + len(secure.requests()); n != 6 {
 		t.Errorf("the sites saw %d requests", n)
+	}
+}
+
+// A tunnel that is passed on unread, and waits for its turn, leaves the queue with its fetcher.
+func TestOpaqueLeavesTheQueue(t *testing.T) {
+	r := newRig(t)
+	var dialled atomic.Int32
+	o := r.raw("opaque.test", func(c net.Conn) {
+		dialled.Add(1)
+		_, _ = io.Copy(c, c)
+	})
+	r.start(rigOptions{rules: func(ru *Rules) {
+		ru.Tunnels = []string{o.name}
+		ru.Default.Robots.Mode = policy.ModeIgnore
+		ru.Default.Pacing.Parallel, ru.Default.Pacing.MaxWait = 1, time.Minute
+	}})
+	held, br := r.tunnel(o.hostport())
+	fmt.Fprint(held, "x")
+	_, err := br.ReadByte()
+	must(t, err)
+	leaves, _ := r.tunnel(o.hostport())
+	fmt.Fprint(leaves, "unread")
+	r.until("one to wait", func() bool { return r.pacer.Stats().Waiting == 1 })
+	leaves.Close()
+	r.until("it to leave", func() bool { return r.pacer.Stats().Waiting == 0 })
+	r.waitEvent("its event", func(e *audit.Event) bool { return e.Host == o.name && e.Reason == "client-gone" && !e.Sent })
+	held.Close()
+	r.until("the other to end", func() bool { return r.gate.Tunnels() == 0 })
+	if n := dialled.Load(); n != 1 {
+		t.Errorf("the site saw %d connections", n)
 	}
 }
 
