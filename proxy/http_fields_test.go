@@ -4,12 +4,14 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"crawlgate/proxy/guard"
 )
@@ -146,6 +148,25 @@ func TestHTTPTrailers(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A head may leave in the moment in which the trailers come; the detector of races and the map's own check look on.
+func TestHTTPTrailersAsTheHeadLeaves(t *testing.T) {
+	r := newRig(t)
+	o := r.origin("moment.test", false, "", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Trailer", "X-End")
+		w.WriteHeader(http.StatusOK)
+		_ = http.NewResponseController(w).Flush()
+		<-time.After(headPatience + time.Duration(rand.IntN(400)-300)*time.Microsecond)
+		w.Header().Set("X-End", "yes")
+	})
+	r.start(rigOptions{rules: ignoring})
+	for range 100 {
+		resp, _ := r.get(r.client(false), o.url("http", "/"))
+		if resp.StatusCode != 200 || resp.Trailer.Get("X-End") != "yes" {
+			t.Fatalf("%d %v", resp.StatusCode, resp.Trailer)
+		}
 	}
 }
 
