@@ -11,7 +11,8 @@ import (
 // tunnel too: a fetcher that does not read must not hold a goroutine for ever.
 type answerConn struct {
 	net.Conn
-	stall atomic.Int64 // nanoseconds one write may take; 0: no limit
+	stall atomic.Int64 // nanoseconds a write may take nothing; 0: no limit
+	taken atomic.Int64 // bytes written
 	cork  cork
 }
 
@@ -35,17 +36,50 @@ func (c *answerConn) Write(p []byte) (int, error) {
 	return c.send(p)
 }
 
-func (c *answerConn) send(p []byte) (int, error) {
-	if d := c.stall.Load(); d == writesNothing {
-		return 0, net.ErrClosed
-	} else if d > 0 {
-		_ = c.Conn.SetWriteDeadline(time.Now().Add(time.Duration(d)))
+// send gives up when nothing of p was taken for as long as the fetcher may stall. A fetcher that reads slowly takes some of it.
+func (c *answerConn) send(p []byte) (n int, err error) {
+	for quiet := 0; ; {
+		d := c.stall.Load()
+		if d == writesNothing {
+			return n, net.ErrClosed
+		} else if d > 0 {
+			_ = c.Conn.SetWriteDeadline(time.Now().Add(c.perWrite(d)))
+		}
+		var k int
+		k, err = c.Conn.Write(p[n:])
+		n += k
+		c.taken.Add(int64(k))
+		if err == nil || d <= 0 || !timedOut(err) || c.spoilt() {
+			break
+		}
+		if k > 0 {
+			quiet = 0
+		} else if quiet++; quiet == writeTries {
+			break
+		}
 	}
-	n, err := c.Conn.Write(p)
 	if err != nil && timedOut(err) {
 		c.forget()
 	}
 	return n, err
+}
+
+// writeTries is how often within the time that a fetcher may stall it is looked whether it has taken some.
+const writeTries = 2
+
+// perWrite is how long one write of the connection under this may take.
+func (c *answerConn) perWrite(d int64) time.Duration {
+	if c.spoilt() {
+		return time.Duration(d)
+	}
+	return time.Duration(d / writeTries)
+}
+
+// spoilt tells whether the connection cannot be written any more after a write that did not end in time: TLS of the port
+// cannot go on in the middle of a record.
+func (c *answerConn) spoilt() bool {
+	_, is := c.Conn.(*tls.Conn)
+	return is
 }
 
 // forget makes the coming close a reset. After a usual one the system would go on for minutes to offer megabytes to a
@@ -73,6 +107,14 @@ func patience(c net.Conn, d time.Duration) {
 	if a := outermost(c); a != nil {
 		a.stall.Store(int64(d))
 	}
+}
+
+// taken is how many bytes the fetcher behind c has taken.
+func taken(c net.Conn) int64 {
+	if a := outermost(c); a != nil {
+		return a.taken.Load()
+	}
+	return 0
 }
 
 // resetOnClose makes the coming close of the fetcher's connection a reset, without close_notify: an HTTP/1.0 fetcher

@@ -227,7 +227,7 @@ func (b *body) copyTo(w http.ResponseWriter, head func()) *http.Response {
 		b.writing.Store(true)
 		s.send(nil)
 		if n > 0 {
-			if _, werr := w.Write((*buf)[:n]); werr != nil {
+			if werr := b.write(w, (*buf)[:n]); werr != nil {
 				if cause := watch.cause(); cause != nil {
 					b.finish(cause)
 				} else {
@@ -235,7 +235,6 @@ func (b *body) copyTo(w http.ResponseWriter, head func()) *http.Response {
 				}
 				panic(http.ErrAbortHandler)
 			}
-			b.moved.Add(1)
 		}
 		if err == io.EOF {
 			if stall := b.x.rules.Server.StallTimeout; b.x.in.ProtoMajor == 2 && stall > 0 {
@@ -254,6 +253,24 @@ func (b *body) copyTo(w http.ResponseWriter, head func()) *http.Response {
 			}
 		}
 	}
+}
+
+// write sends p. Over HTTP/2, where only the end of a write shows that the fetcher took it, it does so in pieces small enough for
+// a slow one to take within the stall time.
+func (b *body) write(w io.Writer, p []byte) error {
+	most := len(p)
+	if b.x.in.ProtoMajor == 2 {
+		most = h2Frame
+	}
+	for len(p) > 0 {
+		n, err := w.Write(p[:min(len(p), most)])
+		if err != nil {
+			return err
+		}
+		b.moved.Add(1)
+		p = p[n:]
+	}
+	return nil
 }
 
 // whole tells whether a body that ended is all of it. A site that sees its connection end may still end its body in good
@@ -394,7 +411,7 @@ func (b *body) watch(rc *http.ResponseController) *watcher {
 		if w.done {
 			return
 		}
-		if now := b.moved.Load(); now != seen {
+		if now := b.moved.Load() + taken(b.x.from.conn); now != seen {
 			seen = now
 			w.timer.Reset(stall)
 			return

@@ -124,7 +124,16 @@ func (d *drain) closeAll() {
 		all = append(all, c)
 	}
 	d.mu.Unlock()
-	for _, c := range all {
-		c.Close()
+	closeEach(all)
+}
+
+// closeEach closes connections at the end. Under TLS a close says so first, and waits for a fetcher that reads nothing: for a
+// moment, and for all such fetchers at the same time.
+func closeEach(conns []net.Conn) {
+	var wg sync.WaitGroup
+	for _, c := range conns {
+		patience(c, lingering)
+		wg.Go(func() { c.Close() })
 	}
+	wg.Wait()
 }

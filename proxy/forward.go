@@ -52,14 +52,14 @@ func (g *Gate) forward(w http.ResponseWriter, in *inbound) {
 	if lastOfConnection(r) {
 		resp.Header["Connection"] = []string{"close"}
 	}
-	var said string // of the page's directives, with the head
+	announce(resp.Header, resp.Trailer) // now: the end of the body, which is read beside the head's sending, fills the trailer in
+	var said string                     // of the page's directives, with the head
 	takesTrailers := hasToken(r.Header["Te"], "trailers") && r.ProtoAtLeast(1, 1)
 	head := func() {
 		h := resp.Header
 		if said = b.directives(); said != "" {
 			h[indexingField] = []string{said}
 		}
-		announce(h, resp.Trailer)
 		if takesTrailers && b.learning() {
 			h.Add("Trailer", indexingField)
 			if r.ProtoMajor == 1 {

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"log/slog"
 	"net"
@@ -31,10 +32,10 @@ func newConnector(log *slog.Logger, accept func(*inbound) (*tunnel, *http.Respon
 	})
 	// One handler that answers every CONNECT: without any, goproxy would open a blind tunnel.
 	g.OnRequest().HandleConnectFunc(func(host string, ctx *goproxy.ProxyCtx) (*goproxy.ConnectAction, string) {
-		in, _ := ctx.Req.Context().Value(inboundKey{}).(*inbound)
-		t, refusal := accept(in)
+		c, _ := ctx.Req.Context().Value(connectKey{}).(*connectCall)
+		t, refusal := accept(c.in)
 		if refusal != nil {
-			refusal.Close = true // goproxy closes the connection; a client that answers the challenge has to open another
+			c.refused, refusal.Close = true, true // goproxy closes the connection; a client that answers the challenge has to open another
 			ctx.Resp = refusal
 			return &goproxy.ConnectAction{Action: goproxy.ConnectReject}, host
 		}
@@ -46,22 +47,52 @@ func newConnector(log *slog.Logger, accept func(*inbound) (*tunnel, *http.Respon
 	return &connector{g}
 }
 
-// inboundKey finds the inbound of a CONNECT in the context of the request that goproxy hands back.
-type inboundKey struct{}
+// connectKey finds a CONNECT in the context of the request that goproxy hands back.
+type connectKey struct{}
+
+// connectCall is a CONNECT on its way through goproxy.
+type connectCall struct {
+	in      *inbound
+	refused bool
+}
 
 // connect serves one CONNECT request.
 func (c *connector) connect(w *h1Response, in *inbound) {
-	c.g.ServeHTTP(hijackable{w}, in.r.WithContext(context.WithValue(in.ctx, inboundKey{}, in)))
+	call := &connectCall{in: in}
+	c.g.ServeHTTP(hijackable{w, call}, in.r.WithContext(context.WithValue(in.ctx, connectKey{}, call)))
 }
 
 // hijackable hands goproxy the connection. What was read past the CONNECT's head comes from it again: a client may send its
 // ClientHello in the same segment, and goproxy drops what the reader beside it holds.
-type hijackable struct{ *h1Response }
+type hijackable struct {
+	*h1Response
+	call *connectCall
+}
 
 // Hijack takes the connection over.
 func (h hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, err := h.takeOver()
+	if err == nil && h.call.refused {
+		conn = &refusedConn{Conn: conn}
+	}
 	return conn, &bufio.ReadWriter{}, err
+}
+
+// refusedConn takes the answer that refuses a CONNECT, which goproxy writes line by line before it closes the connection: the
+// answer leaves in one piece, and the fetcher, which may send its ClientHello or a body all the same, is read on for a moment.
+type refusedConn struct {
+	net.Conn
+	answer bytes.Buffer
+}
+
+func (c *refusedConn) Write(p []byte) (int, error) { return c.answer.Write(p) }
+
+// Close sends the answer and ends the connection.
+func (c *refusedConn) Close() error {
+	if _, err := c.Conn.Write(c.answer.Bytes()); err == nil {
+		lingerOn(c.Conn)
+	}
+	return c.Conn.Close()
 }
 
 // goproxyLog sends goproxy's own messages to the operational log, at debug: it has nothing to say that the audit

@@ -94,6 +94,7 @@ type h1Body struct {
 	w       *h1Response
 	src     io.ReadCloser
 	expects bool // the fetcher waits for 100 (Continue)
+	begun   bool
 
 	mu    sync.Mutex // held while it is read
 	state sync.Mutex // guards what follows
@@ -107,6 +108,10 @@ func (b *h1Body) Read(p []byte) (int, error) {
 	if b.done() {
 		return 0, http.ErrBodyReadAfterClose
 	}
+	if !b.begun {
+		b.begun = true
+		b.c.in.bodyBegins()
+	}
 	if b.expects {
 		b.expects = false
 		if err := b.w.goOn(); err != nil {
@@ -115,13 +120,13 @@ func (b *h1Body) Read(p []byte) (int, error) {
 	}
 	n, err := b.src.Read(p)
 	if err == io.EOF {
-		b.state.Lock()
-		first := !b.whole
-		b.whole = true
-		b.state.Unlock()
-		if first {
+		// In this order: once it counts as whole the next request may be read, and this call must not be about that one.
+		if !b.read() {
 			b.c.in.bodyRead()
 		}
+		b.state.Lock()
+		b.whole = true
+		b.state.Unlock()
 	}
 	return n, err
 }
@@ -140,6 +145,16 @@ func (b *h1Body) read() bool {
 	b.state.Lock()
 	defer b.state.Unlock()
 	return b.whole
+}
+
+// readBy bounds reads of the body, until its end: what comes then has bounds of its own.
+func (b *h1Body) readBy(t time.Time) error {
+	b.state.Lock()
+	defer b.state.Unlock()
+	if b.over {
+		return http.ErrBodyReadAfterClose
+	}
+	return b.c.conn.SetReadDeadline(t)
 }
 
 // end stops whoever still reads, and reports whether the body was read whole.

@@ -265,3 +265,22 @@ func TestH1PortVersion10(t *testing.T) {
 		t.Errorf("then %v", err)
 	}
 }
+
+// Who is refused a CONNECT may have sent more than its head: a ClientHello, or a body. It gets the answer whole all the same.
+func TestConnectRefusedUnread(t *testing.T) {
+	r := newRig(t)
+	r.start(rigOptions{})
+	for range 20 {
+		c, err := net.Dial("tcp", r.addr)
+		must(t, err)
+		_, err = fmt.Fprintf(c, "CONNECT a.test:1 HTTP/1.1\r\nHost: a.test:1\r\nContent-Length: 100000\r\n\r\n")
+		must(t, err)
+		_, _ = c.Write(make([]byte, 100000))
+		<-time.After(10 * time.Millisecond)
+		all, err := io.ReadAll(c)
+		if !strings.HasPrefix(string(all), "HTTP/1.1 400 ") || !strings.HasSuffix(string(all), "}\n") || err != nil {
+			t.Fatalf("%q %v", all, err)
+		}
+		c.Close()
+	}
+}

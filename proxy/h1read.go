@@ -28,7 +28,8 @@ type h1Reader struct {
 	aborted bool               // and shall not be
 	has     bool               // a byte was read ahead
 	b       [1]byte
-	pause   time.Duration // till the next look at a half-closed connection; 0: it is none
+	unread  bool          // nothing of the request's body was read: the connection is looked at, and not read
+	pause   time.Duration // till the next look at a half-closed connection, or at one that is not read; 0: it is none
 }
 
 func newH1Reader(c net.Conn) *h1Reader {
@@ -73,13 +74,24 @@ func (r *h1Reader) readByte() (n int, err error) {
 	return n, err
 }
 
-// watch calls gone when the fetcher leaves, until unwatch. now: nothing more of this request is to be read.
+// watch calls gone when the fetcher leaves, until unwatch. now: nothing more of this request is to be read. Else the end lies
+// behind the body, which stays where it is as long as the request waits for its turn; the state of the connection shows it all
+// the same.
 func (r *h1Reader) watch(gone context.CancelFunc, answer *h1Response, now bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.gone, r.answer, r.pause = gone, answer, 0
-	if now {
+	r.gone, r.answer, r.pause, r.unread = gone, answer, 0, !now && canTellHalfClose
+	if now || r.unread {
 		r.arm(goneAfter)
+	}
+}
+
+// bodyBegins ends looking at the connection beside its reader, who finds the end by himself.
+func (r *h1Reader) bodyBegins() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.unread {
+		r.unread, r.armed, r.pause = false, false, 0
 	}
 }
 
@@ -110,6 +122,10 @@ func (r *h1Reader) look() {
 	}
 	r.ahead = true
 	answer, pause := r.answer, r.pause
+	if r.unread {
+		r.lookBeside(answer)
+		return
+	}
 	r.mu.Unlock()
 	n, err, stays := 0, io.EOF, false
 	if pause > 0 {
@@ -133,6 +149,30 @@ func (r *h1Reader) look() {
 	r.turned.Broadcast()
 }
 
+// lookBeside looks at a connection whose body is not read yet. It is called with the lock.
+func (r *h1Reader) lookBeside(answer *h1Response) {
+	r.mu.Unlock()
+	came, ok := endCame(r.conn)
+	left := came && (wasReset(r.conn) || !answer.canAsk() || !answer.asks())
+	r.mu.Lock()
+	r.ahead = false
+	switch {
+	case !r.unread || r.gone == nil:
+		if r.armed { // the body has been read meanwhile
+			r.arm(goneAfter)
+		}
+	case left:
+		r.gone()
+	case came:
+		r.pause = max(halfClosedPause, min(4*r.pause, halfClosedPauseMax))
+		r.arm(r.pause)
+	case ok:
+		r.pause = max(goneAfter, min(2*r.pause, unreadPauseMax))
+		r.arm(r.pause)
+	}
+	r.turned.Broadcast()
+}
+
 // unwatch ends the watch and waits for the read ahead to end.
 func (r *h1Reader) unwatch() {
 	r.mu.Lock()
@@ -140,7 +180,7 @@ func (r *h1Reader) unwatch() {
 	if r.gone == nil {
 		return
 	}
-	r.gone, r.answer, r.armed = nil, nil, false
+	r.gone, r.answer, r.armed, r.unread = nil, nil, false, false
 	if r.timer != nil {
 		r.timer.Stop()
 	}

@@ -117,12 +117,14 @@ func (s *h1Conns) shutdown(ctx context.Context) error {
 	for l := range s.listeners {
 		l.Close()
 	}
+	var idle []net.Conn
 	for c := range s.all {
 		if c.state.CompareAndSwap(h1Idle, h1Closed) {
-			c.conn.Close()
+			idle = append(idle, c.conn)
 		}
 	}
 	s.mu.Unlock()
+	closeEach(idle)
 	select {
 	case <-s.empty:
 		return nil
@@ -134,8 +136,10 @@ func (s *h1Conns) shutdown(ctx context.Context) error {
 // close ends the connections that are still there.
 func (s *h1Conns) close() {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	all := make([]net.Conn, 0, len(s.all))
 	for c := range s.all {
-		c.conn.Close()
+		all = append(all, c.conn)
 	}
+	s.mu.Unlock()
+	closeEach(all)
 }

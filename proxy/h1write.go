@@ -219,7 +219,12 @@ func (w *h1Response) trailer() http.Header {
 }
 
 // SetReadDeadline bounds reads of the request's body.
-func (w *h1Response) SetReadDeadline(t time.Time) error { return w.c.conn.SetReadDeadline(t) }
+func (w *h1Response) SetReadDeadline(t time.Time) error {
+	if w.body == nil {
+		return nil
+	}
+	return w.body.readBy(t)
+}
 
 // SetWriteDeadline bounds writes of the answer.
 func (w *h1Response) SetWriteDeadline(t time.Time) error { return w.c.conn.SetWriteDeadline(t) }

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"io"
+	"net"
 	"net/http"
 	"time"
 )
@@ -12,6 +13,8 @@ const (
 	halfClosedPauseMax = 5 * time.Second
 	// endWasThere is how long reading an end takes at most that had come before.
 	endWasThere = 2 * time.Millisecond
+	// unreadPauseMax is how long the fetcher of an upload that waits may be gone before that is seen; the pauses grow to it.
+	unreadPauseMax = 250 * time.Millisecond
 )
 
 // An end of the fetcher's direction means that it left, or that it has said all and waits for the answer (a half-close:
@@ -23,7 +26,7 @@ const (
 // stays reports whether a fetcher that has ended its direction may be waiting for the answer. there: the end had come before
 // it was looked for. An end that comes after an answer has begun is taken for the fetcher's leaving.
 func (w *h1Response) stays(there bool) bool {
-	if !canTellHalfClose || !w.r.ProtoAtLeast(1, 1) || w.c.tunnel == nil && w.r.Method == http.MethodConnect {
+	if !w.canAsk() {
 		return false
 	}
 	w.mu.Lock()
@@ -35,6 +38,11 @@ func (w *h1Response) stays(there bool) bool {
 	return (!begun || there) && w.asks()
 }
 
+// canAsk tells whether the fetcher takes an interim answer.
+func (w *h1Response) canAsk() bool {
+	return canTellHalfClose && w.r.ProtoAtLeast(1, 1) && (w.c.tunnel != nil || w.r.Method != http.MethodConnect)
+}
+
 // asks sends what tells, unless the answer has begun, and reports whether it could.
 func (w *h1Response) asks() bool {
 	w.mu.Lock()
@@ -44,4 +52,29 @@ func (w *h1Response) asks() bool {
 	}
 	_, err := io.WriteString(w.c.conn, "HTTP/1.1 102 Processing\r\n\r\n")
 	return err == nil
+}
+
+// whenLeft calls gone when the fetcher of a connection that nobody reads ends its direction, until stop.
+func whenLeft(c net.Conn, gone func()) (stop func()) {
+	if !canTellHalfClose {
+		return func() {}
+	}
+	quit, over := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(over)
+		t := time.NewTicker(unreadPauseMax)
+		defer t.Stop()
+		for {
+			select {
+			case <-quit:
+				return
+			case <-t.C:
+				if came, _ := endCame(c); came {
+					gone()
+					return
+				}
+			}
+		}
+	}()
+	return func() { close(quit); <-over }
 }

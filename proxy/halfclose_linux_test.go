@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -148,6 +149,107 @@ func TestH1HalfClosedInTheQueue(t *testing.T) {
 	}
 	if n := len(plain.requests()) + len(secure.requests()); n != 4 {
 		t.Errorf("the sites saw %d requests", n)
+	}
+}
+
+// The fetcher of an upload that waits leaves as any other, though its end lies behind the body, which nobody reads yet.
+func TestH1UploadLeavesTheQueue(t *testing.T) {
+	r := newRig(t)
+	asked, release := make(chan struct{}, 1), make(chan struct{})
+	h := func(w http.ResponseWriter, req *http.Request) {
+		if req.URL.Path == "/held" {
+			asked <- struct{}{}
+			<-release
+		}
+		b, _ := io.ReadAll(req.Body)
+		fmt.Fprintf(w, "%s got %s", req.URL.Path, b)
+	}
+	secure, plain := r.originOf("queue.test", []string{"http/1.1"}, "", h), r.origin("queueplain.test", false, "", h)
+	r.start(rigOptions{rules: func(ru *Rules) {
+		ru.Default.Robots.Mode = policy.ModeIgnore
+		ru.Default.Pacing.Parallel, ru.Default.Pacing.MaxWait, ru.Default.Limits.Timeout = 1, time.Minute, time.Minute
+		ru.Default.Limits.Methods, ru.Default.Limits.RequestBody = []string{"GET", "POST"}, 1<<20
+	}})
+	for _, inside := range []bool{true, false} {
+		o := secure
+		if !inside {
+			o = plain
+		}
+		send := func(path, body string) net.Conn {
+			c := r.rawConn(o, inside)
+			fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: %s\r\n%s", o.target(inside, path), o.hostport(), body)
+			return c
+		}
+		held := send("/held", "Content-Length: 1\r\n\r\n1")
+		<-asked
+		stays := send("/stays", "Content-Length: 5\r\n\r\nhello")
+		halves := send("/halves", "Content-Length: 5\r\n\r\nhello")
+		var leave []net.Conn
+		for _, body := range []string{
+			"Content-Length: 5\r\n\r\nhello", "Content-Length: 9\r\n\r\nhello", "Content-Length: 5\r\nExpect: 100-continue\r\n\r\n",
+			"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+		} {
+			leave = append(leave, send("/leaves", body))
+		}
+		r.until("all to wait", func() bool { return r.pacer.Stats().Waiting == len(leave)+2 })
+		<-time.After(100 * time.Millisecond) // some looks
+		closeWriteOf(t, halves)
+		<-time.After(300 * time.Millisecond)
+		if n := r.pacer.Stats().Waiting; n != len(leave)+2 {
+			t.Fatalf("inside=%v: %d wait after one half-closed", inside, n)
+		}
+		began := time.Now()
+		for _, c := range leave {
+			c.Close()
+		}
+		r.until("the closed ones to leave", func() bool { return r.pacer.Stats().Waiting == 2 })
+		if d := time.Since(began); d > 2*time.Second {
+			t.Errorf("inside=%v: they left after %s", inside, d)
+		}
+		r.waitEvent("an event", func(e *audit.Event) bool {
+			return e.Host == o.name && strings.HasSuffix(e.URL.String(), "/leaves") && e.Reason == "client-gone" && !e.Sent
+		})
+		release <- struct{}{}
+		h1Answer(t, bufio.NewReader(held), "POST")
+		if _, b := h1Answer(t, bufio.NewReader(stays), "POST"); b != "/stays got hello" {
+			t.Errorf("inside=%v: the one that stays got %q", inside, b)
+		}
+		if _, b, _ := afterInterim(t, halves); b != "/halves got hello" {
+			t.Errorf("inside=%v: the half-closed one got %q", inside, b)
+		}
+	}
+	if n := len(plain.requests()) + len(secure.requests()); n != 6 {
+		t.Errorf("the sites saw %d requests", n)
+	}
+}
+
+// A tunnel that is passed on unread, and waits for its turn, leaves the queue with its fetcher.
+func TestOpaqueLeavesTheQueue(t *testing.T) {
+	r := newRig(t)
+	var dialled atomic.Int32
+	o := r.raw("opaque.test", func(c net.Conn) {
+		dialled.Add(1)
+		_, _ = io.Copy(c, c)
+	})
+	r.start(rigOptions{rules: func(ru *Rules) {
+		ru.Tunnels = []string{o.name}
+		ru.Default.Robots.Mode = policy.ModeIgnore
+		ru.Default.Pacing.Parallel, ru.Default.Pacing.MaxWait = 1, time.Minute
+	}})
+	held, br := r.tunnel(o.hostport())
+	fmt.Fprint(held, "x")
+	_, err := br.ReadByte()
+	must(t, err)
+	leaves, _ := r.tunnel(o.hostport())
+	fmt.Fprint(leaves, "unread")
+	r.until("one to wait", func() bool { return r.pacer.Stats().Waiting == 1 })
+	leaves.Close()
+	r.until("it to leave", func() bool { return r.pacer.Stats().Waiting == 0 })
+	r.waitEvent("its event", func(e *audit.Event) bool { return e.Host == o.name && e.Reason == "client-gone" && !e.Sent })
+	held.Close()
+	r.until("the other to end", func() bool { return r.gate.Tunnels() == 0 })
+	if n := dialled.Load(); n != 1 {
+		t.Errorf("the site saw %d connections", n)
 	}
 }
 

@@ -8,3 +8,5 @@ import "net"
 const canTellHalfClose = false
 
 func wasReset(net.Conn) bool { return true }
+
+func endCame(net.Conn) (came, ok bool) { return false, false }

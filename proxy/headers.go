@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/dunglas/httpsfv"
+	"golang.org/x/net/http/httpguts"
 )
 
 // hopByHop are fields of one connection (RFC 9110 7.6.1), besides those that Connection names.
@@ -69,10 +70,11 @@ func passable(h http.Header) http.Header {
 	return out
 }
 
-// stripRequest removes the same from a trailer.
-func stripRequest(h http.Header) {
+// stripTrailer removes from a request's trailer what a head may not say either, and what may not come so late (RFC 9110
+// 6.5.1): a site that joins trailers to the head would take a user agent or credentials from there that we took away.
+func stripTrailer(h http.Header) {
 	for k := range h {
-		if private(k) {
+		if private(k) || k == "User-Agent" || k == "Cookie" || slices.Contains(hopByHop, k) || !httpguts.ValidTrailerHeader(k) {
 			delete(h, k)
 		}
 	}

@@ -4,12 +4,14 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"crawlgate/proxy/guard"
 )
@@ -107,7 +109,8 @@ func TestHTTPTrailers(t *testing.T) {
 		t.Run(fmt.Sprintf("announced=%v", announced), func(t *testing.T) {
 			onSides(t, func(w http.ResponseWriter, req *http.Request) {
 				_, _ = io.Copy(io.Discard, req.Body)
-				w.Header().Set("X-Got", req.Trailer.Get("X-Sum")+req.Trailer.Get("Signature")+req.Trailer.Get("X-Forwarded-For"))
+				w.Header().Set("X-Got", req.Trailer.Get("X-Sum")+req.Trailer.Get("Signature")+req.Trailer.Get("X-Forwarded-For")+
+					req.Trailer.Get("User-Agent")+req.Trailer.Get("Cookie")+req.Trailer.Get("Authorization"))
 				prefix := http.TrailerPrefix
 				if announced {
 					prefix = ""
@@ -125,7 +128,13 @@ func TestHTTPTrailers(t *testing.T) {
 			}, rigOptions{}, func(t *testing.T, r *rig, o *origin, s side) {
 				req, err := http.NewRequest(http.MethodPost, o.url(s.scheme, "/"), io.MultiReader(strings.NewReader("body")))
 				must(t, err)
-				req.Trailer = http.Header{"X-Sum": {"sum"}, "Signature": {"s"}, "X-Forwarded-For": {"1"}}
+				req.Trailer = http.Header{
+					"X-Sum": {"sum"}, "Signature": {"s"}, "X-Forwarded-For": {"1"},
+					"User-Agent": {"u"}, "Cookie": {"c"},
+				}
+				if !s.h2 { // where such a trailer ends the stream
+					req.Trailer["Authorization"] = []string{"a"}
+				}
 				resp, err := r.client(s.h2).Do(req)
 				must(t, err)
 				defer resp.Body.Close()
@@ -139,6 +148,25 @@ func TestHTTPTrailers(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A head may leave in the moment in which the trailers come; the detector of races and the map's own check look on.
+func TestHTTPTrailersAsTheHeadLeaves(t *testing.T) {
+	r := newRig(t)
+	o := r.origin("moment.test", false, "", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Trailer", "X-End")
+		w.WriteHeader(http.StatusOK)
+		_ = http.NewResponseController(w).Flush()
+		<-time.After(headPatience + time.Duration(rand.IntN(400)-300)*time.Microsecond)
+		w.Header().Set("X-End", "yes")
+	})
+	r.start(rigOptions{rules: ignoring})
+	for range 100 {
+		resp, _ := r.get(r.client(false), o.url("http", "/"))
+		if resp.StatusCode != 200 || resp.Trailer.Get("X-End") != "yes" {
+			t.Fatalf("%d %v", resp.StatusCode, resp.Trailer)
+		}
 	}
 }
 

@@ -31,9 +31,9 @@ func (g *Gate) serveOpaque(t *tunnel, tc *tunnelConn) {
 	}
 	if x.profile.Pacing.Mode != pacing.ModeNone {
 		req := applyProfile(pacing.Request{Key: t.host.Name, Client: t.client.client.Name, Kind: pacing.Page, Wait: x.profile.Pacing.MaxWait, Gap: x.profile.Pacing.Gap, Slow: x.slow}, x.profile.Pacing)
-		turn, err := g.pacer.Acquire(ctx, req)
-		if err != nil {
-			x.refuseLater(refusalFor(err))
+		turn, no := x.opaqueTurn(ctx, tc, req)
+		if no != nil {
+			x.refuseLater(no)
 			return
 		}
 		x.turn = turn
@@ -62,6 +62,30 @@ func (g *Gate) serveOpaque(t *tunnel, tc *tunnelConn) {
 	defer done()
 	x.ev.BytesOut, x.ev.BytesIn = pump(tc, up, x.rules.Server.StreamIdle)
 	x.ev.DoneAt = time.Now()
+}
+
+// opaqueTurn waits for the turn, until the fetcher leaves or the gate stops.
+func (x *exchange) opaqueTurn(ctx context.Context, c net.Conn, req pacing.Request) (*pacing.Turn, *refusal) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	queue := &queued{Context: ctx, d: x.g.drain}
+	defer queue.done()
+	stop := whenLeft(c, cancel)
+	turn, err := x.g.pacer.Acquire(queue, req)
+	stop()
+	switch {
+	case ctx.Err() != nil:
+		if err == nil {
+			turn.Done(pacing.Outcome{Sent: false})
+		}
+		return nil, &refusal{code: reasonClientGone, class: "client_gone", err: err}
+	case err == nil:
+		return turn, nil
+	}
+	if no := queue.refusal(); no != nil {
+		return nil, no
+	}
+	return nil, refusalFor(err)
 }
 
 func (x *exchange) opaqueAllowed(ctx context.Context) *refusal {

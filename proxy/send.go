@@ -61,7 +61,7 @@ func (x *exchange) dress(ctx context.Context) (*http.Request, *refusal) {
 		out.Body, out.ContentLength = up, r.ContentLength
 		if up.trailer = r.Trailer.Clone(); up.trailer != nil {
 			x.ev.Sig.Stripped += sign.Strip(up.trailer)
-			stripRequest(up.trailer)
+			stripTrailer(up.trailer)
 			out.Trailer = up.trailer
 		}
 	}

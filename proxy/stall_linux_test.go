@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -24,4 +25,39 @@ func TestHTTPAnswerThatIsNotTaken(t *testing.T) {
 		t.Errorf("after %d bytes: %v", n, err)
 	}
 	r.noTurnsLeft()
+}
+
+// A fetcher that reads slowly, but reads all the time, is no fetcher that stalls: the system's buffers must not hide what it
+// takes.
+func TestHTTPSlowFetcher(t *testing.T) {
+	const size = 8 << 20
+	r := newRig(t)
+	h := func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, size)) }
+	secure, plain := r.originOf("slow.test", []string{"http/1.1"}, "", h), r.origin("slowplain.test", false, "", h)
+	r.start(rigOptions{rules: func(ru *Rules) {
+		ignoring(ru)
+		ru.Server.StallTimeout = 2 * time.Second
+	}})
+	var wg sync.WaitGroup
+	for _, inside := range []bool{false, true} {
+		o := plain
+		if inside {
+			o = secure
+		}
+		c := r.rawConn(o, inside)
+		_, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: %s\r\n\r\n", o.target(inside, "/"), o.hostport())
+		must(t, err)
+		wg.Go(func() {
+			buf := make([]byte, 20<<10)
+			for n, began := 0, time.Now(); time.Since(began) < 7*time.Second; {
+				k, err := io.ReadFull(c, buf)
+				if n += k; err != nil {
+					t.Errorf("inside=%v: cut after %s and %d bytes: %v", inside, time.Since(began), n, err)
+					return
+				}
+				<-time.After(100 * time.Millisecond)
+			}
+		})
+	}
+	wg.Wait()
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -125,7 +126,7 @@ func (g *Gate) acceptConnect(in *inbound) (*tunnel, *http.Response) {
 func (g *Gate) serveTunnel(t *tunnel, conn net.Conn) {
 	defer func() {
 		if v := recover(); v != nil {
-			g.log.Error("tunnel panicked", "request_id", t.id, "panic", fmt.Sprint(v))
+			g.log.Error("tunnel panicked", "request_id", t.id, "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
 			conn.Close()
 			g.uncount(t)
 		}

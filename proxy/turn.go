@@ -207,6 +207,9 @@ func (x *exchange) book() {
 // maxWait is the longest the fetcher waits: the profile's, which Crawlgate-Max-Wait may shorten, less what passed.
 func (x *exchange) maxWait() time.Duration {
 	w := x.profile.Pacing.MaxWait
+	if x.in == nil { // a tunnel that is passed on unread
+		return max(0, w-time.Since(x.began))
+	}
 	if v := x.in.Header.Get("Crawlgate-Max-Wait"); v != "" {
 		if s, err := strconv.ParseFloat(v, 64); err == nil && s >= 0 && s < w.Seconds() {
 			w = time.Duration(s * float64(time.Second))
