@@ -2,8 +2,6 @@
 
 package proxy
 
-import "net"
-
 // What there is to read on a connection.
 const (
 	nothingPending = iota
@@ -12,7 +10,7 @@ const (
 )
 
 // pending cannot look without taking away on this system. A connection that has ended is then found out by using it.
-func pending(net.Conn) int { return nothingPending }
+func pending(*originConn) int { return nothingPending }
 
 // readSoon cannot know here whether a read will wait.
 type readSoon struct{}

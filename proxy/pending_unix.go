@@ -18,67 +18,71 @@ const (
 )
 
 // socketOf is the socket of a connection to a site, or nil where it has none.
-func socketOf(c net.Conn) (syscall.RawConn, error) {
+func socketOf(c net.Conn) syscall.RawConn {
 	if gc, ok := c.(*guard.Conn); ok {
 		c = gc.Conn
 	}
-	sc, ok := c.(syscall.Conn)
-	if !ok {
-		return nil, nil
+	if sc, ok := c.(syscall.Conn); ok {
+		if raw, err := sc.SyscallConn(); err == nil {
+			return raw
+		}
 	}
-	return sc.SyscallConn()
+	return nil
 }
 
 // pending looks without waiting and takes nothing away.
-func pending(c net.Conn) int {
-	raw, err := socketOf(c)
-	if err != nil {
-		return endPending
-	}
-	if raw == nil {
+func pending(c *originConn) int {
+	if !c.soon.of(c) {
 		return nothingPending // it cannot be looked at
 	}
-	what := endPending
-	if err := raw.Read(func(fd uintptr) bool {
-		var one [1]byte
-		n, _, err := syscall.Recvfrom(int(fd), one[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
-		switch {
-		case err == syscall.EAGAIN || err == syscall.EINTR:
-			what = nothingPending
-		case err == nil && n > 0:
-			what = somethingPending
-		}
-		return true
-	}); err != nil {
+	c.soon.what = endPending
+	if c.soon.raw.Read(c.soon.peek) != nil {
 		return endPending
 	}
-	return what
+	return c.soon.what
 }
 
-// readSoon reads what is there, and tells before it waits for more.
+func (r *readSoon) look(fd uintptr) bool {
+	var one [1]byte
+	n, _, err := syscall.Recvfrom(int(fd), one[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+	switch {
+	case err == syscall.EAGAIN || err == syscall.EINTR:
+		r.what = nothingPending
+	case err == nil && n > 0:
+		r.what = somethingPending
+	}
+	return true
+}
+
+// readSoon reads what is there, and tells before it waits for more. It keeps what looking at a socket takes.
 type readSoon struct {
-	raw syscall.RawConn
-	try func(uintptr) bool
-	c   *originConn
-	p   []byte
-	n   int
-	err error
+	raw       syscall.RawConn // nil: there is no socket, or it was not asked for yet
+	try, peek func(uintptr) bool
+	c         *originConn
+	what      int
+	p         []byte
+	n         int
+	err       error
+}
+
+// of gets the socket of c and reports whether there is one.
+func (r *readSoon) of(c *originConn) bool {
+	if r.c == nil {
+		r.c = c
+		if r.raw = socketOf(c.Conn); r.raw != nil {
+			r.try, r.peek = r.once, r.look
+		}
+	}
+	return r.raw != nil
 }
 
 func (r *readSoon) read(c *originConn, p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
-	if r.raw == nil {
-		raw, err := socketOf(c.Conn)
-		if err != nil {
-			return 0, err
-		}
-		if raw == nil {
-			c.waits() // whether it will have to wait cannot be known
-			return c.Conn.Read(p)
-		}
-		r.raw, r.c, r.try = raw, c, r.once
+	if !r.of(c) {
+		c.waits() // whether it will have to wait cannot be known
+		return c.Conn.Read(p)
 	}
 	r.p = p
 	err := r.raw.Read(r.try)

@@ -55,7 +55,7 @@ func (c *siteConn) close() { _ = c.Conn.Close() }
 // alive tells whether a connection that rested can carry a request: the site has neither ended it nor sent what nobody
 // asked for (a body after HEAD or 304, a second answer), which would pass for the next request's answer.
 func (c *siteConn) alive() bool {
-	what := pending(c.under.Conn)
+	what := pending(c.under)
 	if what == endPending || c.secure == nil {
 		return what == nothingPending
 	}
