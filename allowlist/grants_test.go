@@ -282,7 +282,7 @@ func TestHints(t *testing.T) {
 			"A wildcard covers the hosts below w.example, not the name itself; add https://w.example/ as well"},
 		"https://a.example:8443/": {SiteNotAllowed, "rule 1 (https://a.example/)", "a.example is on the list for its default port, not for port 8443"},
 		"https://p.example/x": {PathNotAllowed, "rule 4 (https://p.example/docs/)",
-			"client c may visit parts of p.example, not this URL; its operator can add the path or the page to its sites"},
+			"Client c may visit parts of p.example, not this URL; its operator can add the path or the page to its sites"},
 		"https://z.example/": {SiteNotAllowed, "", "z.example is not among the sites of client c; its operator can add https://z.example/ to them"},
 	} {
 		_, err := check(l, u)

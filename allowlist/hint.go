@@ -7,16 +7,17 @@ import (
 	"time"
 )
 
-// denied builds the refusal of a URL that nothing admits: which entry came nearest, and what would admit it.
+// denied builds the refusal of a URL that nothing admits: which entry came nearest, and what would admit it. A hint is shown
+// as a sentence, so it begins with a capital or with a host name.
 func (l *List) denied(s *scope, r *Request, u *url.URL, near int32) *Denied {
 	host := hostOf(u)
 	if near != 0 {
 		return &Denied{Class: PathNotAllowed, Entry: s.words(near), Hint: fmt.Sprintf(
-			"client %s may visit parts of %s, not this URL; its operator can add the path or the page to its sites", s.name, host)}
+			"Client %s may visit parts of %s, not this URL; its operator can add the path or the page to its sites", s.name, host)}
 	}
 	if n := s.sitemapNear(u); n != 0 {
 		return &Denied{Class: PathNotAllowed, Entry: s.words(n), Hint: fmt.Sprintf(
-			"the sitemap does not list this URL; client %s may visit what it lists, and its operator can add the page to its sites", s.name)}
+			"The sitemap does not list this URL; client %s may visit what it lists, and its operator can add the page to its sites", s.name)}
 	}
 	if d := l.deniedInWindow(s, r, host); d != nil {
 		return d
@@ -36,13 +37,13 @@ func (l *List) deniedInWindow(s *scope, r *Request, host string) *Denied {
 		return nil
 	case open && isDocument(r) && s.subresources:
 		return &Denied{Class: PageNotOpen, Hint: fmt.Sprintf(
-			"pages of %s may load files of other hosts, not documents; ask for %s as a page of its own if it is on the list", page, host)}
+			"Pages of %s may load files of other hosts, not documents; ask for %s as a page of its own if it is on the list", page, host)}
 	case open && !isDocument(r) && !s.subresources:
 		return &Denied{Class: SiteNotAllowed, Hint: fmt.Sprintf(
 			"%s is another host than its page's, %s; add subresources to the grants of client %s to load such files", host, page, s.name)}
 	case open && !isDocument(r) && !isRead(r.Method):
 		return &Denied{Class: SiteNotAllowed, Hint: fmt.Sprintf(
-			"a page of %s sent a %s to another host; only GET and HEAD may, unless subresources_post is true for client %s", page, r.Method, s.name)}
+			"A page of %s sent a %s to another host; only GET and HEAD may, unless subresources_post is true for client %s", page, r.Method, s.name)}
 	case !open && s.subresources && r.Dest != "" && !isDocument(r):
 		return &Denied{Class: PageNotOpen, Hint: fmt.Sprintf(
 			"%s may only be loaded as a file of a page that was opened through the proxy in the last %s", host, windowLife)}

@@ -18,7 +18,7 @@ const notSent = 32 << 10
 
 // unacknowledged bounds how long the system keeps what a fetcher does not take, also after we have closed the connection:
 // an answer that fits into its buffers is written without waiting, and megabytes would stay there for minutes. What it costs
-// a fetcher that reads again later is what server.stall_timeout costs it anyway.
+// a fetcher that reads again later is what pacing.stall_timeout costs it anyway.
 func unacknowledged(c net.Conn, d time.Duration) {
 	t := tcpUnder(c)
 	if t == nil {

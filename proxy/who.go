@@ -86,11 +86,11 @@ func (x *exchange) wellFormed() *refusal {
 	}
 	if limit := x.rules.Server.Fields; limit > 0 && n > limit {
 		return &refusal{code: BadRequest, status: http.StatusRequestHeaderFieldsTooLarge, class: "header_too_large",
-			detail: "The request has more than " + strconv.Itoa(limit) + " header fields (server.fields). Send fewer."}
+			detail: "The request has more than " + strconv.Itoa(limit) + " header fields. Send fewer."}
 	}
 	if limit := x.rules.Server.TargetBytes; limit > 0 && len(x.in.RequestURI) > limit {
 		return &refusal{code: BadRequest, status: http.StatusRequestURITooLong, class: "uri_too_long",
-			detail: "The request target is longer than " + strconv.Itoa(limit) + " bytes (server.target_bytes). Send a shorter one."}
+			detail: "The request target is longer than " + strconv.Itoa(limit) + " bytes. Send a shorter one."}
 	}
 	return nil
 }

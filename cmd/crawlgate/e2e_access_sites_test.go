@@ -73,7 +73,7 @@ func TestSites(t *testing.T) {
 		},
 		"map": {
 			{o.url("/listed"), true, "sitemap", ""}, {o.url("/listed?a=1&b=2"), true, "sitemap", ""}, {o.url("/sitemap.xml.gz"), true, "sitemap", ""},
-			{o.url("/unlisted"), false, "sitemap", "the sitemap does not list this URL"}, {o.at("other.test", "/listed"), false, "", ""},
+			{o.url("/unlisted"), false, "sitemap", "The sitemap does not list this URL"}, {o.at("other.test", "/listed"), false, "", ""},
 		},
 		"badmap":  {{o.at("broken.test", "/x"), false, "sitemap", "could not be read"}, {o.at("other.test", "/x"), false, "", ""}},
 		"nothing": {{o.url("/"), false, "", ""}},
