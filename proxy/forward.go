@@ -46,6 +46,9 @@ func (g *Gate) forward(w http.ResponseWriter, in *inbound) {
 	if !streamed {
 		resp.Close = resp.Close || lastOfConnection(r)
 		writeWhole(w, r, resp, g.rules().Server.StallTimeout)
+		if in.readBy != nil && r.ProtoMajor == 2 && r.Header["Expect"] == nil {
+			lingerOnStream(rc, r.Body)
+		}
 		return
 	}
 	defer b.Close()
@@ -137,6 +140,15 @@ func writeWhole(w http.ResponseWriter, r *http.Request, resp *http.Response, sta
 	if r.Method != http.MethodHead {
 		_, _ = io.Copy(w, resp.Body)
 	}
+}
+
+// lingerOnStream reads on for a moment what a fetcher still sends of a body that was refused. The standard server resets a
+// stream whose body was not read, and some fetchers then lose the answer, though it came before (RFC 9113 8.1).
+func lingerOnStream(rc *http.ResponseController, body io.Reader) {
+	if rc.Flush() != nil || rc.SetReadDeadline(time.Now().Add(lingering)) != nil {
+		return
+	}
+	_, _ = io.Copy(io.Discard, body)
 }
 
 // announce names the trailers that the origin announced and that may pass.

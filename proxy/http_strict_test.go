@@ -208,6 +208,38 @@ func TestHTTPRefusedUploadsEnd(t *testing.T) {
 	}
 }
 
+// Over HTTP/2 a fetcher that sends on what was refused is read on for a moment, and its stream ends whole: a reset loses some
+// the answer. One that never ends is not waited for.
+func TestHTTPRefusedUploadsOverHTTP2(t *testing.T) {
+	r := newRig(t)
+	o := r.origin("upload2.test", true, "", hello)
+	r.start(rigOptions{rules: ignoring})
+	f := r.framer(o)
+	for i, ends := range []bool{true, false} {
+		stream := uint32(2*i + 1)
+		f.request(stream, false, "BREW", o, "/", "content-length", "20000")
+		h, err := f.answer(stream)
+		must(t, err)
+		if h[":status"] != "405" {
+			t.Errorf("%v", h)
+		}
+		must(t, f.WriteData(stream, false, make([]byte, 10_000)))
+		if ends {
+			must(t, f.WriteData(stream, true, make([]byte, 10_000)))
+		}
+		for whole := false; !whole; {
+			fr, err := f.ReadFrame()
+			must(t, err)
+			switch fr := fr.(type) {
+			case *http2.DataFrame:
+				whole = fr.StreamEnded()
+			case *http2.RSTStreamFrame:
+				t.Fatalf("stream %d was reset: %s", stream, fr.ErrCode)
+			}
+		}
+	}
+}
+
 // Whoever hides the host behind a user name is refused inside a tunnel as outside.
 func TestHTTPUserInATunnelsTarget(t *testing.T) {
 	r := newRig(t)
