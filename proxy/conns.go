@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // conns are the connections to all sites: it gives each request one, and bounds how many a site sees at once
@@ -105,8 +106,32 @@ func (c *conns) take(ctx context.Context, to site, limit int) (find, error) {
 		wt := &waiter{limit: limit, got: make(chan find, 1)}
 		s.queue = append(s.queue, wt)
 		c.mu.Unlock()
+		if f, err := c.await(ctx, to, wt); err != nil || f != (find{}) {
+			return f, err
+		}
+	}
+}
+
+// lookEvery is how often the first who waits at a site with HTTP/2 looks for a stream unasked. The library tells of streams
+// that become free by comparing numbers, and misses one that was taken and free again in between.
+const lookEvery = 100 * time.Millisecond
+
+// await waits in the queue. It may find nothing, which means to look again.
+func (c *conns) await(ctx context.Context, to site, wt *waiter) (find, error) {
+	var again <-chan time.Time
+	if to.scheme == "https" {
+		t := time.NewTicker(lookEvery)
+		defer t.Stop()
+		again = t.C
+	}
+	for {
 		select {
-		case f = <-wt.got:
+		case f := <-wt.got:
+			return f, nil
+		case <-again:
+			if f := c.lookFirst(to, wt); f != (find{}) {
+				return f, nil
+			}
 		case <-ctx.Done():
 			full := c.leave(to, wt)
 			if err := context.Cause(ctx); !full || !errors.Is(err, errHeadTimeout) {
@@ -114,10 +139,23 @@ func (c *conns) take(ctx context.Context, to site, limit int) (find, error) {
 			}
 			return find{}, errSiteFull
 		}
-		if f != (find{}) {
-			return f, nil
-		}
 	}
+}
+
+// lookFirst looks for the first who waits, and takes it out of the queue if it has found something.
+func (c *conns) lookFirst(to site, wt *waiter) find {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.sites[to]
+	if s == nil || len(s.multi) == 0 || len(s.queue) == 0 || s.queue[0] != wt {
+		return find{}
+	}
+	f := c.look(to, wt.limit)
+	if f != (find{}) {
+		s.queue = slices.Delete(s.queue, 0, 1)
+		c.waiting.Add(-1)
+	}
+	return f
 }
 
 // look finds what is there now. The caller holds c.mu.
