@@ -137,6 +137,7 @@ func TestSiteAnswersEarlyAndResets(t *testing.T) {
 		time.Sleep(20 * time.Millisecond) // the bytes of the body arrive and are not read, so the close is a reset
 	})
 	r.start(rigOptions{rules: func(ru *Rules) { ignoring(ru); ru.Default.Limits.RequestBody = 8 << 20 }})
+	answered := 0
 	for i := range 10 {
 		req, err := http.NewRequest("POST", o.url("http", "/"), bytes.NewReader(make([]byte, 4<<20)))
 		must(t, err)
@@ -144,11 +145,15 @@ func TestSiteAnswersEarlyAndResets(t *testing.T) {
 		if err != nil {
 			continue // the fetcher was still sending, and did not read
 		}
+		answered++
 		b, _ := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		if resp.StatusCode != 413 || string(b) != "less" {
 			t.Errorf("%d: %d %q %s", i, resp.StatusCode, b, resp.Header.Get("Crawlgate-Reason"))
 		}
+	}
+	if answered == 0 {
+		t.Error("no fetcher got an answer")
 	}
 }
 
@@ -190,6 +195,7 @@ func TestSiteEndsInAnUpload(t *testing.T) {
 		panic(http.ErrAbortHandler)
 	}
 	opt := rigOptions{rules: func(ru *Rules) { ignoring(ru); ru.Default.Limits.RequestBody = 8 << 20 }}
+	answered := 0
 	onSides(t, stop, opt, func(t *testing.T, r *rig, o *origin, s side) {
 		c := r.client(s.h2)
 		for i := range 20 {
@@ -204,11 +210,15 @@ func TestSiteEndsInAnUpload(t *testing.T) {
 			if err != nil {
 				continue // the fetcher was still sending, and did not read
 			}
+			answered++
 			if resp.StatusCode != 502 || resp.Header.Get("Crawlgate-Reason") != string(UpstreamFailed) {
 				t.Errorf("%d: %d %s", i, resp.StatusCode, resp.Header.Get("Crawlgate-Reason"))
 			}
 		}
 	})
+	if answered == 0 {
+		t.Error("no fetcher got an answer")
+	}
 }
 
 // heldConn is a connection whose writes wait while they are held.

@@ -73,9 +73,11 @@ func (x *siteExchange) frame(resp *http.Response) error {
 		b.keep = keep && resp.ProtoMinor >= 1 && length < 0
 		b.src, b.trailer, b.left = httputil.NewChunkedReader(x.br), &resp.Trailer, -1
 		resp.ContentLength, resp.TransferEncoding = -1, []string{"chunked"}
-		if resp.Trailer, err = announced(h); err != nil {
-			return err
+		var ok bool
+		if resp.Trailer, ok = trailerNames(h["Trailer"]); !ok {
+			return fmt.Errorf("%w: Trailer %.80q", errAnswerInvalid, h["Trailer"])
 		}
+		delete(h, "Trailer")
 	case length == 0:
 		x.end(keep)
 		return nil
@@ -112,28 +114,6 @@ func contentLength(values []string) (int64, error) {
 		return 0, fmt.Errorf("%w: Content-Length %.80q", errAnswerInvalid, first)
 	}
 	return int64(n), nil
-}
-
-// announced are the names of the trailers to come. Those that frame a message may be none (RFC 9110 6.5.1).
-func announced(h http.Header) (http.Header, error) {
-	values := h["Trailer"]
-	delete(h, "Trailer")
-	var out http.Header
-	for _, v := range values {
-		for name := range strings.SplitSeq(v, ",") {
-			switch name = http.CanonicalHeaderKey(textproto.TrimString(name)); name {
-			case "":
-			case "Transfer-Encoding", "Trailer", "Content-Length":
-				return nil, fmt.Errorf("%w: trailer %s", errAnswerInvalid, name)
-			default:
-				if out == nil {
-					out = http.Header{}
-				}
-				out[name] = nil
-			}
-		}
-	}
-	return out, nil
 }
 
 // siteBody is the body of an answer. At its end the connection is given back at once, not when somebody closes it.

@@ -46,7 +46,7 @@ func (h *headBuffer) put(r *http.Request) error {
 	target := r.URL.RequestURI()
 	for _, s := range [...]string{r.Method, target, r.Host} {
 		if s == "" || strings.ContainsAny(s, " \r\n\x00") {
-			return fmt.Errorf("%q cannot stand in a request's head", s)
+			return fmt.Errorf("%w: %q in the request line or Host", errBadField, s)
 		}
 	}
 	h.b = append(h.b, r.Method...)
@@ -95,7 +95,7 @@ func (h *headBuffer) put(r *http.Request) error {
 	return nil
 }
 
-var errBadField = errors.New("a header field cannot be sent")
+var errBadField = errors.New("the request's head cannot be sent")
 
 func (h *headBuffer) fields(name string, values []string) error {
 	for _, v := range values {
